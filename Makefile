@@ -136,7 +136,7 @@ EXECUTOR       := $(HOST)/executor.o
 # Only smoothing computes on the host for long, so it is compiled as kernels are.
 CODE_UNITS     := infer train model
 FILES_infer    := $(filter llmc/infer/% llmc/quantize/% llmc/eval/%,$(DEVICE_FILES))
-FILES_train    := $(filter llmc/train/% llmc/model/%,$(DEVICE_FILES))
+FILES_train    := $(filter llmc/comm/% llmc/models/% llmc/plan/% llmc/train/%,$(DEVICE_FILES))
 FILES_model    := $(filter llmc/instances/%,$(DEVICE_FILES))
 LONG_LOOPS     := llmc/quantize/smoothing.cu
 HOST_CODE_FILES := $(filter-out $(LONG_LOOPS),$(foreach u,$(CODE_UNITS),$(FILES_$(u))))

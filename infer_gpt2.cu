@@ -17,7 +17,7 @@
 #include "llmc/infer/quant_mode.h"        // resolve_quant
 #include "llmc/infer/quantize_command.h"  // quantize_model
 #include "llmc/infer/speed_bench.h"       // bench
-#include "llmc/model/pretrained.h"        // find_pretrained
+#include "llmc/models/pretrained.h"       // find_pretrained
 
 namespace llmc {
 

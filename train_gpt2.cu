@@ -11,22 +11,22 @@
 #include "llmc/base/signal_request.h"         // SignalRequest: receives stop signals
 #include "llmc/base/standard_output.h"        // reserve_standard_output
 #include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
+#include "llmc/comm/rank_places.h"            // divide_processors
 #include "llmc/config/command_line.h"         // read_command_line
 #include "llmc/config/compared_settings.h"    // given_values: the flags that ranks compare
+#include "llmc/config/resolve.h"              // resolve: defaults filled in, everything checked
 #include "llmc/config/train_table.h"          // the flags
 #include "llmc/device/select.h"               // select_device: GPU or host
-#include "llmc/model/pretrained.h"            // check_vocabulary: tokenizer and weights agree
+#include "llmc/models/pretrained.h"           // check_vocabulary: tokenizer and weights agree
+#include "llmc/plan/plan_text.h"              // print_plan, print_mesh: no run, only its plan
+#include "llmc/plan/schedule_dump.h"          // dump_schedule: --dump-schedule
 #include "llmc/train/run/data_source.h"       // choose_source: texts or the toy language
 #include "llmc/train/run/describe_run.h"      // describe: the first lines of a run
 #include "llmc/train/run/input_agreement.h"   // require_equal_inputs: data, weights, settings
-#include "llmc/train/run/plan_text.h"         // print_plan, print_mesh: no run, only its plan
 #include "llmc/train/run/rank_output.h"       // RankOutput: only rank 0 prints
-#include "llmc/train/run/rank_places.h"       // divide_processors
 #include "llmc/train/run/recorded_run.h"      // find_recorded_run: the run that --resume continues
-#include "llmc/train/run/resolve.h"           // resolve: defaults filled in, everything checked
 #include "llmc/train/run/run_facts.h"         // facts_of: what is known before the data are read
 #include "llmc/train/run/run_ranks.h"         // RunRanks: the ranks from start to exit code
-#include "llmc/train/run/schedule_dump.h"     // dump_schedule: --dump-schedule
 #include "llmc/train/run/starting_weights.h"  // starting_weights: of a checkpoint or --init-from
 #include "llmc/train/trainer.h"               // Trainer: memory, steps, evaluation, checkpoints
 
@@ -40,7 +40,8 @@ void run(Request request, World& world) {
   Request known;
   exchange.together([&] { known = known_flags(request, resumed); });
   if (request.ranks.print_mesh.value_or(false)) {
-    return exchange.together([&] { print_mesh(request, resumed, exchange.ranks()); });
+    const Request settings = resumed ? resumed->settings : Request{};
+    return exchange.together([&] { print_mesh(request, settings, exchange.ranks()); });
   }
   std::optional<StartingWeights> weights;
   std::unique_ptr<DataSource> source;

@@ -32,7 +32,7 @@ class ToySource final : public DataSource {
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
 
   // Sizes and defaults, chosen so that a run learns the language in a few minutes on two cores.
-  Gpt2Config default_shape() const override {
+  ModelConfig default_shape() const override {
     return {.context = 64, .layers = 2, .heads = 4, .channels = 64};
   }
   Request preset() const override {

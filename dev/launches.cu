@@ -22,10 +22,10 @@
 #include "llmc/base/standard_output.h"
 #include "llmc/device/device.h"
 #include "llmc/infer/generation_runner.h"
-#include "llmc/model/engine.h"
+#include "llmc/models/engine.h"
 #include "llmc/ops/code_embedding.cu"  // in the layout of a GPU, which the host does not use
 #include "llmc/ops/gemm/row_product_kernels.h"
-#include "llmc/train/training_engine.h"
+#include "llmc/parallel/training_engine.h"
 
 namespace {
 
@@ -67,7 +67,7 @@ void run_stage(TrainingEngine<T>& engine, const DeviceBatch& batch) {
 // with dropout and, for half-precision weights, stochastic rounding, and restores the rounded
 // weights as a resumed run does. One more pass is quantized.
 template <class T>
-void train(const Gpt2Config& config, Attention attention, Printer& printer) {
+void train(const ModelConfig& config, Attention attention, Printer& printer) {
   const RunShape shape{.B = 1, .T = config.context, .attention = attention, .qat = QatMode::w8a8};
   TrainingEngine<T> engine(config, shape);
   Stream& stream = engine.stream();
@@ -99,7 +99,7 @@ void train(const Gpt2Config& config, Attention attention, Printer& printer) {
 
 // Runs a prompt and one more token.
 template <class T, class KV = T>
-void generate(const Gpt2Config& config, Printer& printer) {
+void generate(const ModelConfig& config, Printer& printer) {
   const auto runner = make_generation_runner(kDtypeOf<T>, config, decode_shape());
   const auto pass = runner->make_pass(kDtypeOf<KV>, {.slots = 1, .capacity = 9, .chunk = 8});
   Stream& stream = runner->stream();
@@ -204,7 +204,7 @@ class CaseLauncher final : public llmc_dev::OpRunner {
 
 // One block of a width, with a small vocabulary: beyond some thousands of ids, no launch depends on
 // its size.
-Gpt2Config width(std::int64_t channels, std::int64_t head_size) {
+ModelConfig width(std::int64_t channels, std::int64_t head_size) {
   return {.vocabulary = 4000,
           .context = 64,
           .layers = 1,

@@ -8,8 +8,8 @@
 - Only the files of LIBRARY_USERS include the options and JSON libraries, which take seconds to compile.
 - Outside llmc/device there is no conditional compilation and no raw CUDA. Exceptions: tests, the GEMM's calls
   of cuBLASLt, and comm/open_world.h, which selects the libraries of communication.
-- Above the model, no class and no function has a dtype as a template parameter (T or KV): the interfaces in
-  infer/ and train/ hide it. Exceptions: the files that implement these interfaces.
+- Above parallel/, no class and no function has a dtype as a template parameter (T or KV): the interfaces in
+  infer/ and parallel/ hide it. Exceptions: the files that implement these interfaces.
 - Every header has #pragma once.
 - The texts in the folders before config name no flags: their errors name quantities. Exception: a model
   card has a command to type.
@@ -25,7 +25,7 @@ from pathlib import Path
 import standard_output
 
 ORDER = ["base", "device", "ops", "comm", "io", "io/tokenizer", "io/data", "io/checkpoint",
-         "pipeline", "config", "tokenize", "model", "parallel", "plan", "quantize", "infer", "eval", "finetune",
+         "pipeline", "config", "tokenize", "nn", "models", "parallel", "plan", "quantize", "infer", "eval", "finetune",
          "train", "serve", "instances"]
 LIBRARY_USERS = ("llmc/base/json.cpp", "llmc/config/command_line.cpp", "data/toy_language.cpp")
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 80
@@ -41,8 +41,7 @@ FLAG_IN_TEXT = re.compile(r'"[^"\n]*(?<![\w-])--[a-z]')
 FOLDERS_WITHOUT_FLAGS = ("base", "device", "ops", "comm", "io", "pipeline")
 DTYPE_PARAMETER = re.compile(r"\btemplate\s*<[^;{]*?\b(?:class|typename)\s+(T|KV)\b")
 FOLDERS_WITHOUT_DTYPES = ("plan", "quantize", "infer", "eval", "finetune", "train", "serve")
-DTYPE_FILES = ("llmc/infer/batch_model.h", "llmc/infer/generation_engine.h", "llmc/infer/kv_cache.h",
-               "llmc/train/measured_peak.h", "llmc/train/training_engine.h", "llmc/train/training_state.h")
+DTYPE_FILES = ("llmc/infer/batch_model.h", "llmc/infer/generation_engine.h", "llmc/infer/kv_cache.h")
 OPTIONS_AND_JSON = re.compile(r"^(CLI/|nlohmann/)")
 
 

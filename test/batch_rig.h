@@ -8,7 +8,7 @@
 
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/batch_model.h"
-#include "llmc/model/engine.h"
+#include "llmc/models/engine.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
 

@@ -11,7 +11,7 @@
 
 #include "llmc/device/replay.h"
 #include "llmc/infer/batch_model.h"
-#include "llmc/model/model_runner.h"
+#include "llmc/models/model_runner.h"
 #include "llmc/ops/sampling/host_sampling.h"
 
 namespace llmc {
@@ -83,12 +83,12 @@ class Decoder {
     require_finite(values);
   }
 
-  const Gpt2Config& config() const { return model_.config(); }
+  const ModelConfig& config() const { return model_.config(); }
   std::int64_t max_length() const { return config().context; }  // maximum tokens of a sequence
   std::int64_t length() const { return length_; }  // tokens of each sequence in the cache
 
  private:
-  static const DecoderShape& validate(const DecoderShape& shape, const Gpt2Config& config) {
+  static const DecoderShape& validate(const DecoderShape& shape, const ModelConfig& config) {
     require(shape.B > 0 && shape.prompt > 0 && shape.chunk > 0,
             "a decoder needs at least one sequence, one prompt token and one row of a pass");
     if (shape.prompt > shape.capacity || shape.capacity > config.context) {

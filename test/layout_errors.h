@@ -23,7 +23,7 @@ struct OracleResults {
   NamedDoubles gradients, weights, first_moments, second_moments;
 };
 
-inline oracle::Config oracle_config(const Gpt2Config& config) {
+inline oracle::Config oracle_config(const ModelConfig& config) {
   return {.T_max = config.context,
           .V = config.vocabulary,
           .L = config.layers,

@@ -34,7 +34,7 @@ struct LayoutOptions {
   QatMode qat = QatMode::none;
   bool zero_points = false;
 
-  Gpt2Config config() const {
+  ModelConfig config() const {
     return {.vocabulary = vocabulary,
             .context = 16,
             .layers = layers,

@@ -8,7 +8,7 @@
 
 #include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
-#include "llmc/train/training_engine.h"
+#include "llmc/parallel/training_engine.h"
 #include "test/oracle/compare.h"
 #include "test/oracle/fixture.h"
 #include "test/support.h"
@@ -17,7 +17,7 @@ namespace llmc_test {
 
 using NamedFloats = std::map<std::string, std::vector<float>>;
 
-inline llmc::Gpt2Config engine_config(const llmc::oracle::Config& config) {
+inline llmc::ModelConfig engine_config(const llmc::oracle::Config& config) {
   return {.vocabulary = config.V,
           .context = config.T_max,
           .layers = config.L,
@@ -33,7 +33,7 @@ inline llmc::OptimizerOptions default_optimizer() {
 template <class T>
 class ModelRig {
  public:
-  ModelRig(const llmc::Gpt2Config& config, const llmc::RunShape& run, llmc::Ranks ranks = {})
+  ModelRig(const llmc::ModelConfig& config, const llmc::RunShape& run, llmc::Ranks ranks = {})
       : engine_(config, run, {}, std::move(ranks)) {
     engine_.allocate();
   }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "llmc/comm/ranks.h"
-#include "llmc/model/memory_plan.h"
-#include "llmc/parallel/step_traffic.h"
+#include "llmc/nn/memory_plan.h"
+#include "llmc/plan/step_traffic.h"
 
 namespace llmc_test {
 

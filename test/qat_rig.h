@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/model/fake_quantization.h"
+#include "llmc/nn/fake_quantization.h"
 #include "test/support.h"
 
 namespace llmc_test {

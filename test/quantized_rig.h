@@ -10,9 +10,10 @@
 
 #include "llmc/base/notice.h"
 #include "llmc/infer/quantize_command.h"
-#include "llmc/model/load_weights.h"
-#include "llmc/model/pretrained.h"
-#include "llmc/model/weights.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/load_weights.h"
+#include "llmc/models/pretrained.h"
+#include "llmc/models/weights.h"
 #include "test/support.h"
 #include "test/write_file.h"
 
@@ -21,12 +22,12 @@ namespace llmc_test {
 using namespace llmc;
 namespace fs = std::filesystem;
 
-inline const Gpt2Config kInt8Config = {
+inline const ModelConfig kInt8Config = {
     .vocabulary = 37, .context = 9, .layers = 2, .heads = 3, .channels = 24};
 
 // Writes a float model with random weights.
 inline void write_float_model(const fs::path& path) {
-  const ParameterTable table(kInt8Config);
+  const ParameterTable table = gpt2_parameters(kInt8Config);
   std::vector<TensorHeader> headers;
   for (const ParameterSpec& spec : table.specs()) {
     headers.push_back({spec.name, TensorDtype::f32, spec.shape});
@@ -55,7 +56,7 @@ void quantize_files(const fs::path& from, const fs::path& to, Quant quant = Quan
 template <class T>
 struct Loaded {
   Stream stream;
-  ParameterTable table{kInt8Config};
+  ParameterTable table = gpt2_parameters(kInt8Config);
   MemoryPlan plan;
   Weights<T> weights;
 

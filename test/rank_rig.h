@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "llmc/comm/exchange.h"
+#include "llmc/parallel/training_engine.h"
 #include "llmc/train/train_step.h"
-#include "llmc/train/training_engine.h"
 #include "test/model_rig.h"
 
 namespace llmc_test {

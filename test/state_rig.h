@@ -12,7 +12,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/comm/thread_ranks.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "test/layouts.h"
 #include "test/rank_rig.h"

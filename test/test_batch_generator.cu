@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "llmc/infer/batch_generator.h"
-#include "llmc/model/engine.h"
+#include "llmc/models/engine.h"
 #include "test/batch_rig.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"

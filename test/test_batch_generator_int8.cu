@@ -39,7 +39,7 @@ std::vector<float> prompt_logits(const Fixture& fixture, const Ids& prompt,
 // Bytes of segments of a 124M model in inference.
 template <class T>
 std::int64_t weight_bytes(bool int8) {
-  Engine<T> engine(Gpt2Config{}, {.B = 1, .T = 1, .training = false, .int8_weights = int8});
+  Engine<T> engine(ModelConfig{}, {.B = 1, .T = 1, .training = false, .int8_weights = int8});
   std::int64_t bytes = 0;
   for (const MemoryPlan::Segment& segment : engine.memory().segments()) {
     if (segment.name.ends_with("weights")) bytes += segment.bytes;

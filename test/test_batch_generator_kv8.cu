@@ -68,7 +68,7 @@ std::vector<float> decoded_logits(const Fixture& fixture, const Ids& tokens) {
 template <class KV>
 std::int64_t cache_bytes() {
   constexpr std::int64_t kSlots = 3, kTokens = 100;
-  Engine<bf16> engine(Gpt2Config{}, {.B = 1, .T = 1, .training = false});
+  Engine<bf16> engine(ModelConfig{}, {.B = 1, .T = 1, .training = false});
   BatchModel<bf16, KV> model(engine.runner().model(), engine.context(),
                              {.slots = kSlots, .capacity = kTokens}, engine.memory());
   std::int64_t bytes = 0;

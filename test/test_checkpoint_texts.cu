@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "llmc/config/recorded_settings.h"
+#include "llmc/config/resolve.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/resolve.h"
 #include "test/model_rig.h"
 #include "test/support.h"
 
@@ -40,7 +40,7 @@ Request sample_request() {
 }
 
 ModelCard sample_card() {
-  const Gpt2Config config{
+  const ModelConfig config{
       .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
   RunPosition position;
   position.step = 1234567;
@@ -63,7 +63,7 @@ std::string text_of(const std::vector<TextFile>& files, const std::string& name)
 TEST_SUITE("checkpoint_texts") {
   TEST_CASE("flags saved under old names are loaded under their current names") {
     const TemporaryDirectory folder;
-    const Gpt2Config config{
+    const ModelConfig config{
         .vocabulary = 257, .context = 8, .layers = 1, .heads = 1, .channels = 8};
     ModelRig<float> rig(config, RunShape{.B = 1, .T = 8});
     RunPosition position;
@@ -89,7 +89,7 @@ TEST_SUITE("checkpoint_texts") {
     const std::vector<TextFile> texts =
         checkpoint_texts(sample_card(), TokenizerWithFiles(vocabulary));
     CHECK(texts.size() == 5);
-    const Gpt2Config config{
+    const ModelConfig config{
         .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
     ModelRig<float> rig(config, RunShape{.B = 1, .T = 8});
     rig.state().initialise(1, rig.stream());
@@ -114,7 +114,7 @@ TEST_SUITE("checkpoint_texts") {
   }
 
   TEST_CASE("the validation loss is saved and loaded with the position") {
-    const Gpt2Config config{
+    const ModelConfig config{
         .vocabulary = 257, .context = 16, .layers = 1, .heads = 2, .channels = 16};
     ModelRig<float> rig(config, RunShape{.B = 1, .T = 8});
     rig.state().initialise(1, rig.stream());

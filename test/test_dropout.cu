@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/config/resolve.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/ops/attention/attention.h"
 #include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/dropout.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/resolve.h"
 #include "test/model_rig.h"
 #include "test/oracle/dropout.h"
 #include "test/oracle/finite_difference.h"
@@ -328,7 +328,7 @@ TEST_SUITE("dropout") {
                      float, bf16, fp16) {
     const Fixture fixture = load_fixture("adamw50");
     const std::int64_t steps = tiny_shapes() ? 2 : 5;
-    Gpt2Config model = engine_config(fixture.config());
+    ModelConfig model = engine_config(fixture.config());
     if (tiny_shapes()) model.layers = 1;
     const HuggingFaceConfig config = to_huggingface(model, std::nullopt);
     const auto train_step = [&](ModelRig<T>& rig, std::int64_t step) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "test/model_rig.h"
 #include "test/write_file.h"
@@ -21,7 +21,8 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-const Gpt2Config kConfig = {.vocabulary = 11, .context = 4, .layers = 1, .heads = 1, .channels = 8};
+const ModelConfig kConfig = {
+    .vocabulary = 11, .context = 4, .layers = 1, .heads = 1, .channels = 8};
 
 template <class T>
 struct TinyState {

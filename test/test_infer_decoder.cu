@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "llmc/infer/generate.h"
-#include "llmc/model/engine.h"
+#include "llmc/models/engine.h"
 #include "test/decoder.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
@@ -194,7 +194,7 @@ TEST_CASE("generation stops at the context, the requested length or the stop tok
 }
 
 TEST_CASE("a decoder reserves weights and cache, and no training state") {
-  const Gpt2Config config = config_from_name("d12");
+  const ModelConfig config = config_from_name("d12");
   const DecoderShape shape{.B = 1, .prompt = 8, .capacity = 1024};
   Engine<bf16> engine(config, shape.run_shape());
   const Decoder<bf16> decoder(engine.runner(), shape, engine.memory());

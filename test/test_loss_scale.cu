@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "llmc/model/pretrained.h"
+#include "llmc/config/resolve.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/resolve.h"
 #include "test/guarded_state.h"
 #include "test/model_rig.h"
 

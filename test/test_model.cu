@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/train/run/fitting.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/plan/memory_hint.h"
 #include "llmc/train/watch/speed.h"
 #include "test/model_rig.h"
 
@@ -305,20 +306,20 @@ TEST_SUITE("model") {
 
   TEST_CASE("the table names GPT-2's parameters and counts them") {
     const auto count = [](const char* name) {
-      return ParameterTable(config_from_name(name)).count();
+      return gpt2_parameters(config_from_name(name)).count();
     };
     CHECK(count("d12") == 124439808);
     CHECK(count("d24") == 354823168);
     CHECK(count("d36") == 774030080);
     CHECK(count("d48") == 1557611200);
-    CHECK(ParameterTable(config_from_name("d12")).find("h.11.mlp.c_fc.weight").shape ==
+    CHECK(gpt2_parameters(config_from_name("d12")).find("h.11.mlp.c_fc.weight").shape ==
           std::vector<std::int64_t>{768, 3072});
     CHECK_THROWS_WITH_AS(config_from_name("gpt5"), doctest::Contains("--model 'gpt5'"), Error);
   }
 
   TEST_CASE("FLOP per token count causal attention and full attention") {
-    const Gpt2Config config = config_from_name("d12");
-    const FlopsPerToken flops = flops_per_token(ParameterTable(config), config, 1024);
+    const ModelConfig config = config_from_name("d12");
+    const FlopsPerToken flops = flops_per_token(gpt2_parameters(config), config, 1024);
     // 124,439,808 parameters, of which 1024 x 768 are position embeddings.
     constexpr double kProducts = 6.0 * (124439808 - 1024 * 768);
     CHECK(flops.causal == kProducts + 6.0 * 12 * 1024 * 768);
@@ -326,7 +327,7 @@ TEST_SUITE("model") {
   }
 
   TEST_CASE("errors name impossible shapes") {
-    Gpt2Config config;
+    ModelConfig config;
     config.heads = 7;
     CHECK_THROWS_WITH_AS(check_config(config), doctest::Contains("--channels 768 with --heads 7"),
                          Error);
@@ -335,7 +336,7 @@ TEST_SUITE("model") {
   }
 
   TEST_CASE("the memory plan counts the rows of logits that exist at the same time") {
-    const Gpt2Config config = config_from_name("d12");
+    const ModelConfig config = config_from_name("d12");
     const auto logits_bytes = [&](std::int64_t logits_rows) {
       Engine<bf16> engine(config, {.B = 8, .T = 1024, .logits_rows = logits_rows});
       for (const MemoryPlan::Segment& segment : engine.memory().segments()) {
@@ -352,7 +353,7 @@ TEST_SUITE("model") {
   }
 
   TEST_CASE("the hint of a run that does not fit names a batch that fits") {
-    const Gpt2Config config = config_from_name("d12");
+    const ModelConfig config = config_from_name("d12");
     Context context;
     RunShape shape{.B = 8, .T = 1024, .logits_rows = 0};
     RunShape fewer_rows = shape;
@@ -373,7 +374,7 @@ TEST_SUITE("model") {
   }
 
   TEST_CASE("flash attention needs less memory than standard attention") {
-    Gpt2Config config = config_from_name("d12");
+    ModelConfig config = config_from_name("d12");
     RunShape run;
     run.B = 4;
     run.T = 1024;

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
-#include "llmc/model/parameter_slices.h"
-#include "llmc/model/parameters.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/parameter_slices.h"
+#include "llmc/nn/parameter_table.h"
 #include "llmc/ops/random_fill.h"
 #include "test/support.h"
 
@@ -21,7 +22,7 @@ using namespace llmc_test;
 using llmc_dev::DeviceArray;
 using Sizes = std::vector<std::int64_t>;
 
-Gpt2Config small_config(std::int64_t heads, std::int64_t head_size, std::int64_t vocabulary) {
+ModelConfig small_config(std::int64_t heads, std::int64_t head_size, std::int64_t vocabulary) {
   return {.vocabulary = vocabulary,
           .context = 5,
           .layers = 1,
@@ -46,8 +47,8 @@ struct Example {
 };
 std::vector<Example> examples() {
   std::vector<Example> all;
-  const auto add = [&](const Gpt2Config& config, std::vector<std::int64_t> ranks) {
-    const ParameterTable table(config);
+  const auto add = [&](const ModelConfig& config, std::vector<std::int64_t> ranks) {
+    const ParameterTable table = gpt2_parameters(config);
     for (const ParameterSpec& spec : table.specs()) {
       for (const std::int64_t n : ranks) all.push_back({spec, n});
     }
@@ -105,7 +106,7 @@ Sizes elements_of_heads(std::int64_t C, std::int64_t NH, std::int64_t HS, const 
 
 TEST_SUITE("parameters") {
   TEST_CASE("the axes of a parameter define its tensor in files") {
-    const ParameterTable table(config_from_name("d12"));
+    const ParameterTable table = gpt2_parameters(config_from_name("d12"));
     const ParameterSpec& qkv = table.find("h.3.attn.c_attn.weight");
     CHECK(qkv.shape == Sizes{768, 2304});
     CHECK(qkv.axes.size_of(AxisName::channels) == 768);
@@ -129,7 +130,7 @@ TEST_SUITE("parameters") {
 
   TEST_CASE("a single rank holds every whole parameter") {
     for (const char* name : {"d12", "d48"}) {
-      const ParameterTable table(config_from_name(name));
+      const ParameterTable table = gpt2_parameters(config_from_name(name));
       for (const ParameterSpec& spec : table.specs()) {
         CAPTURE(spec.name);
         const LocalParameter local = spec.local();
@@ -149,7 +150,8 @@ TEST_SUITE("parameters") {
   }
 
   TEST_CASE("each rank has the expected part of each parameter") {
-    const ParameterTable table(config_from_name("d48"));  // 25 heads, 1600 channels
+    const ParameterTable table =
+        gpt2_parameters(config_from_name("d48"));  // 25 heads, 1600 channels
     const std::map<std::string, std::map<std::int64_t, Sizes>> shapes = {
         {"wpe.weight", {{1, {1024, 1600}}, {5, {1024, 1600}}}},
         {"h.0.ln_1.weight", {{1, {1600}}, {5, {1600}}}},
@@ -214,11 +216,12 @@ TEST_SUITE("parameters") {
     CHECK(rows(embedding(17, 8, 4), 2, 16) == Sizes{16, 1});
     CHECK(rows(embedding(17, 8, 4), 1, 24) == Sizes{17});
     CHECK(rows(embedding(64, 8, 4), 4, 16) == Sizes{16, 16, 16, 16});
-    const ParameterTable table(config_from_name("d12"));
+    const ParameterTable table = gpt2_parameters(config_from_name("d12"));
     CHECK(rows(table.find("wte.weight"), 2, 25216) == Sizes{25216, 25041});
     CHECK(rows(table.find("wte.weight"), 4, 12672) == Sizes{12672, 12672, 12672, 12241});
     // If a multiple of 128 would leave ranks without tokens, it is a multiple of 8.
-    const ParameterTable tiny(small_config(8, 8, 17)), short_last(small_config(2, 8, 127));
+    const ParameterTable tiny = gpt2_parameters(small_config(8, 8, 17)),
+                         short_last(small_config(2, 8, 127));
     CHECK(rows(tiny.find("wte.weight"), 8, 8) == Sizes{8, 8, 1, 0, 0, 0, 0, 0});
     CHECK(rows(tiny.find("wte.weight"), 1, 128) == Sizes{17});
     CHECK(rows(short_last.find("wte.weight"), 2, 64) == Sizes{64, 63});
@@ -227,9 +230,10 @@ TEST_SUITE("parameters") {
   }
 
   TEST_CASE("tensor ranks have equal offsets, and equal copies come last in a block") {
-    const Gpt2Config config = small_config(4, 12, 300);
+    const ModelConfig config = small_config(4, 12, 300);
     for (const std::int64_t ranks : {2, 4}) {
-      const ParameterTable first(config, {0, ranks}), last(config, {ranks - 1, ranks});
+      const ParameterTable first = gpt2_parameters(config, {0, ranks}),
+                           last(config, {ranks - 1, ranks});
       std::map<int, std::int64_t> split_end, copies_begin;
       for (const ParameterSpec& spec : first.specs()) {
         CAPTURE(spec.name);
@@ -243,7 +247,7 @@ TEST_SUITE("parameters") {
       }
       for (const auto& [block, begin] : copies_begin) CHECK(split_end[block] <= begin);
       CHECK(first.stored_size() == last.stored_size());
-      CHECK(first.count() == ParameterTable(config).count());
+      CHECK(first.count() == gpt2_parameters(config).count());
     }
   }
 
@@ -272,7 +276,7 @@ TEST_SUITE("parameters") {
 
   TEST_CASE("c_attn is split by the heads of q, k and v") {
     const std::int64_t NH = 6, HS = 4, C = 24;
-    const ParameterTable table(small_config(NH, HS, 20));
+    const ParameterTable table = gpt2_parameters(small_config(NH, HS, 20));
     for (const std::int64_t ranks : {1, 2, 3, 6}) {
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
         const MeshPlace place{rank, ranks};
@@ -312,7 +316,7 @@ TEST_SUITE("parameters") {
   }
 
   TEST_CASE("FLOP per token count all parameters except the positions") {
-    const ParameterTable table(config_from_name("d12"));
+    const ParameterTable table = gpt2_parameters(config_from_name("d12"));
     CHECK(table.find("wte.weight").flops_per_token() == 2 * 50257 * 768);
     CHECK(table.find("wpe.weight").flops_per_token() == 0);
     CHECK(table.find("h.0.attn.c_attn.weight").flops_per_token() == 2 * 768 * 2304);

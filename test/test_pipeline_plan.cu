@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
-#include "llmc/parallel/step_traffic.h"
-#include "llmc/train/run/plan_text.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/plan/plan_text.h"
+#include "llmc/plan/step_traffic.h"
 #include "test/layouts.h"
 #include "test/plan_rig.h"
 #include "test/rank_rig.h"
@@ -35,7 +36,7 @@ RunConfig config_of(Layout layout, std::int64_t micro_batches) {
 
 // The bytes of the segment "activations" of a pipeline rank in bf16, as parallel/README.md states
 // them: `layers` are those of its largest stage, `own` the rows of the residual stream.
-std::int64_t activation_bytes(const Gpt2Config& c, std::int64_t rows, std::int64_t own,
+std::int64_t activation_bytes(const ModelConfig& c, std::int64_t rows, std::int64_t own,
                               std::int64_t t, std::int64_t layers, std::int64_t slots,
                               std::int64_t sent_gradients, bool has_head) {
   constexpr std::int64_t kHalf = 2, kFloat = 4;
@@ -106,14 +107,14 @@ TEST_SUITE("pipeline plan") {
   }
 
   TEST_CASE("pipeline ranks hold their layers, and the first and the last one hold wte") {
-    const Gpt2Config model = config_from_name("d12");
+    const ModelConfig model = config_from_name("d12");
     const Layout layout{.ranks = 4, .micro_batches = 4, .pipeline_ranks = 4};
     RunConfig config = run_config(layout.mesh(), 0, 4);
     config.precision.dtype = Dtype::bf16;
     config.shape = model;
     config.pipeline = layout.pipeline(model.layers);
     const auto plans = planned_memory(config);
-    const ParameterTable table(model);
+    const ParameterTable table = gpt2_parameters(model);
     std::int64_t layer = 0, embeddings = 0, final = 0;
     for (const ParameterSpec& spec : table.specs()) {
       const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);
@@ -180,7 +181,7 @@ TEST_SUITE("pipeline plan") {
   }
 
   TEST_CASE("a message is one residual stream per micro-batch, direction and stage boundary") {
-    const Gpt2Config model = config_from_name("d12");
+    const ModelConfig model = config_from_name("d12");
     for (const bool sequence_parallel : {false, true}) {
       const Layout layout{.ranks = 8,
                           .micro_batches = 8,

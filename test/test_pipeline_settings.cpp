@@ -7,10 +7,10 @@
 #include "llmc/base/file.h"
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/quantities.h"
+#include "llmc/config/resolve.h"
 #include "llmc/config/train_table.h"
 #include "llmc/pipeline/csv.h"
 #include "llmc/pipeline/stages.h"
-#include "llmc/train/run/resolve.h"
 #include "test/support.h"
 
 using namespace llmc;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmc/infer/quant_mode.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
 #include "test/quantized_rig.h"
 
 using namespace llmc;
@@ -63,7 +64,7 @@ TEST_SUITE("quantized_files") {
     quantize_files<bf16>(folder.path() / "float", folder.path() / "int8", Quant::w8);
     const HuggingFaceWeights original(folder.path() / "float");
     const SafetensorsFile file(folder.path() / "int8" / kWeightsName);
-    const ParameterTable table(kInt8Config);
+    const ParameterTable table = gpt2_parameters(kInt8Config);
     for (const ParameterSpec& spec : table.specs()) {
       CAPTURE(spec.name);
       std::vector<float> values(static_cast<std::size_t>(spec.size()));

@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
-#include "llmc/model/pretrained.h"
-#include "llmc/parallel/step_traffic.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/pretrained.h"
+#include "llmc/plan/memory_hint.h"
+#include "llmc/plan/plan_text.h"
+#include "llmc/plan/step_traffic.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/fitting.h"
-#include "llmc/train/run/plan_text.h"
 #include "llmc/train/watch/replica_check.h"
 #include "test/rank_rig.h"
 #include "test/write_file.h"
@@ -279,7 +280,7 @@ TEST_SUITE("rank state") {
 
   TEST_CASE("the hint for a run that does not fit names the stage of ZeRO that does") {
     RunShape shape{.B = 2, .T = 64, .zero_stage = 1};
-    const Gpt2Config model = config_from_name("d12");
+    const ModelConfig model = config_from_name("d12");
     Context context({}, Ranks(make_mesh(4, 4), 0));
     const auto bytes_at = [&](int zero) {
       RunShape other = shape;
@@ -307,14 +308,14 @@ TEST_SUITE("rank state") {
 
   TEST_CASE("memory and traffic of real models follow the table of parallel/README.md") {
     struct Model {
-      Gpt2Config shape;
+      ModelConfig shape;
       std::vector<int> ranks;
     };
-    const Gpt2Config big{
+    const ModelConfig big{
         .vocabulary = 50257, .context = 1024, .layers = 36, .heads = 32, .channels = 4096};
     for (const Model& model : {Model{config_from_name("d12"), {2, 4, 8, 64}},
                                Model{config_from_name("d48"), {64}}, Model{big, {64}}}) {
-      const ParameterTable table(model.shape);
+      const ParameterTable table = gpt2_parameters(model.shape);
       const auto P = static_cast<double>(table.count());
       for (const int N : model.ranks) {
         for (const int zero : {0, 1, 2, 3}) {

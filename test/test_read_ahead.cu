@@ -13,7 +13,7 @@
 
 #include "llmc/base/prefetch.h"
 #include "llmc/io/data/batches.h"
-#include "llmc/model/batch_stage.h"
+#include "llmc/models/batch_stage.h"
 #include "test/support.h"
 
 using namespace llmc;

@@ -7,7 +7,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/config/recorded_settings.h"
-#include "llmc/train/run/resolve.h"
+#include "llmc/config/resolve.h"
 #include "test/support.h"
 
 using namespace llmc;

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/resolve.h"
 #include "llmc/config/train_rules.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
-#include "llmc/train/run/default_batch.h"
-#include "llmc/train/run/resolve.h"
+#include "llmc/parallel/training_runner.h"
+#include "llmc/plan/default_batch.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_tokenizer.h"
-#include "llmc/train/training_runner.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -88,7 +88,7 @@ TEST_SUITE("run_data") {
     facts.default_shape.vocabulary = 257;
     const auto bytes_of = [&](std::int64_t B) {
       Context context;
-      const Gpt2Config shape{
+      const ModelConfig shape{
           .vocabulary = 257, .context = 256, .layers = 2, .heads = 2, .channels = 64};
       return planned_bytes(Dtype::bf16, shape, {.B = B, .T = 256}, context);
     };
@@ -131,7 +131,7 @@ TEST_SUITE("run_data") {
     const auto memory_at = [&](std::int64_t B) {
       RunShape shape{.B = B, .T = 256};
       shape.pipeline = make_pipeline({.ranks = 2, .micro_batches = 8}, 2);
-      const Gpt2Config model{
+      const ModelConfig model{
           .vocabulary = 257, .context = 256, .layers = 2, .heads = 2, .channels = 64};
       return largest_memory(Dtype::bf16, model, shape, make_mesh(2, 1, 1, 2));
     };

@@ -1,8 +1,8 @@
 // The learning-rate schedule and its edge cases.
 #include <doctest/doctest.h>
 
-#include "llmc/train/run/resolve.h"
-#include "llmc/train/schedule.h"
+#include "llmc/config/learning_rate_schedule.h"
+#include "llmc/config/resolve.h"
 #include "test/support.h"
 
 using namespace llmc;

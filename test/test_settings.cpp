@@ -13,9 +13,9 @@
 #include "llmc/config/infer_table.h"
 #include "llmc/config/quantities.h"
 #include "llmc/config/recorded_settings.h"
+#include "llmc/config/resolve.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
-#include "llmc/train/run/resolve.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -208,7 +208,7 @@ TEST_SUITE("settings") {
     mesh.ranks.print_mesh = true;
     CHECK(error(5, 10, mesh) == "");
     CHECK(contains(error(5, 4, mesh), "use one of 1, 2, 4"));
-    RunFacts facts{.weights = Gpt2Config{.heads = 6, .channels = 384}, .ranks = 8};
+    RunFacts facts{.weights = ModelConfig{.heads = 6, .channels = 384}, .ranks = 8};
     Request request;
     request.ranks.tp = 4;
     CHECK(contains(complaint([&] { resolve(request, facts); }), "does not divide the 6 heads"));
@@ -267,7 +267,7 @@ TEST_SUITE("settings") {
   TEST_CASE("weights set the model's sizes, and flags must agree with them") {
     Request request;
     request.model.init_from = "model";
-    const Gpt2Config weights{
+    const ModelConfig weights{
         .vocabulary = 7, .context = 32, .layers = 3, .heads = 2, .channels = 16};
     const RunFacts facts{.weights = weights, .weights_path = "model"};
     const RunConfig config = resolve(request, facts);

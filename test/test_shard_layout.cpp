@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/parallel/shard_layout.h"
 #include "test/support.h"
 
@@ -38,12 +39,12 @@ void check_parts(const ParameterTable& table, int stage, int shards) {
 
 TEST_SUITE("shard layout") {
   TEST_CASE("the parts of all ranks are each parameter, once") {
-    const std::vector<Gpt2Config> configs = {
+    const std::vector<ModelConfig> configs = {
         {.vocabulary = 211, .context = 16, .layers = 3, .heads = 3, .channels = 24},
         {.vocabulary = 50257, .context = 1024, .layers = 2, .heads = 12, .channels = 768},
         {.vocabulary = 7, .context = 4, .layers = 1, .heads = 1, .channels = 8}};
-    for (const Gpt2Config& config : configs) {
-      const ParameterTable table(config);
+    for (const ModelConfig& config : configs) {
+      const ParameterTable table = gpt2_parameters(config);
       for (const int shards : {1, 2, 3, 5, 8, 64}) {
         CAPTURE(shards);
         check_parts(table, 1, shards);
@@ -61,7 +62,7 @@ TEST_SUITE("shard layout") {
   }
 
   TEST_CASE("one shard, and stage 0 of any number, is the table itself") {
-    const ParameterTable table(
+    const ParameterTable table = gpt2_parameters(
         {.vocabulary = 211, .context = 16, .layers = 2, .heads = 2, .channels = 16});
     for (const ShardLayout& layout : {ShardLayout(table, 3, 1, 0), ShardLayout(table, 0, 8, 5)}) {
       CHECK(layout.whole_size() == table.stored_size());
@@ -79,8 +80,8 @@ TEST_SUITE("shard layout") {
   }
 
   TEST_CASE("wrong stages and places are refused") {
-    const ParameterTable table(
-        {.vocabulary = 7, .context = 4, .layers = 1, .heads = 1, .channels = 8});
+    const ParameterTable table =
+        gpt2_parameters({.vocabulary = 7, .context = 4, .layers = 1, .heads = 1, .channels = 8});
     CHECK(contains(complaint([&] { ShardLayout(table, 4, 2, 0); }),
                    "the ZeRO stage is 4, not 0 to 3"));
     CHECK(contains(complaint([&] { ShardLayout(table, 1, 2, 2); }), "outside its shard group"));

@@ -77,7 +77,7 @@ struct Model {
     }
   }
 
-  Gpt2Config config;
+  ModelConfig config;
   ParameterTable table;
   HostWeights weights;
 };

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/config/resolve.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/run/resolve.h"
 #include "test/model_rig.h"
 
 using namespace llmc;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "llmc/base/shell_word.h"
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/setting_text.h"
 #include "llmc/config/suggestions.h"
 #include "llmc/io/data/text_encoding.h"

@@ -123,7 +123,7 @@ TEST_SUITE("tensor parallel") {
       layout.sequence_parallel = true;
       const Results spread = train_ranks<float>(layout, options);
       CHECK(same_bits(spread.losses, whole.losses));
-      const ParameterTable table(options.config(), {0, layout.tensor_ranks});
+      const ParameterTable table = gpt2_parameters(options.config(), {0, layout.tensor_ranks});
       for (const ParameterSpec& spec : table.specs()) {
         CAPTURE(spec.name);
         const auto& ours = spread.gradients.at(spec.name);

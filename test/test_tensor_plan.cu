@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
-#include "llmc/parallel/step_traffic.h"
-#include "llmc/train/run/plan_text.h"
+#include "llmc/plan/plan_text.h"
+#include "llmc/plan/step_traffic.h"
 #include "test/layouts.h"
 #include "test/plan_rig.h"
 #include "test/rank_rig.h"
@@ -33,7 +33,7 @@ RunConfig config_of(const Layout& layout, std::int64_t micro_batches) {
 struct ActivationBytes {
   std::int64_t layer, all;
 };
-ActivationBytes activation_bytes(const Gpt2Config& c, std::int64_t rows, std::int64_t t,
+ActivationBytes activation_bytes(const ModelConfig& c, std::int64_t rows, std::int64_t t,
                                  bool sequence_parallel) {
   const std::int64_t own = sequence_parallel ? ceil_div(rows, t) : rows, C = c.channels;
   constexpr std::int64_t kHalf = 2, kFloat = 4;
@@ -163,15 +163,15 @@ TEST_SUITE("tensor plan") {
   }
 
   TEST_CASE("tensor ranks send 8 or 10 elements per row and channel of a layer") {
-    const Gpt2Config model = config_from_name("d12");
+    const ModelConfig model = config_from_name("d12");
     const RunShape whole{.B = 4, .T = 1024};
     RunShape spread = whole;
     spread.sequence_parallel = true;
-    Gpt2Config deeper = model;
+    ModelConfig deeper = model;
     deeper.layers += 1;
     for (const int t : {2, 3, 4, 6, 12}) {
       const auto per_layer = [&](const RunShape& run) {
-        const auto sent = [&](const Gpt2Config& config) {
+        const auto sent = [&](const ModelConfig& config) {
           const TensorTraffic passes(config, run, run.rows(), t, 2);
           return (passes.forward() + passes.backward()).all();
         };

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/comm/step_numbers.h"
 #include "llmc/comm/thread_ranks.h"
-#include "llmc/model/load_weights.h"
-#include "llmc/train/run/plan_text.h"
+#include "llmc/models/load_weights.h"
+#include "llmc/plan/plan_text.h"
 #include "llmc/train/watch/replica_check.h"
-#include "llmc/train/watch/step_numbers.h"
 #include "test/rank_rig.h"
 #include "test/state_rig.h"
 #include "test/write_file.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/model/load_weights.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/load_weights.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 #include "test/model_rig.h"
 #include "test/oracle/transformers.h"
@@ -156,7 +156,7 @@ TEST_SUITE("training") {
     for (const char* name : {"hf_tiny", "hf_tiny_openai"}) {
       CAPTURE(name);
       const std::string directory = oracle::fixtures_dir() + "/" + name;
-      const Gpt2Config config = from_huggingface(read_huggingface_config(directory), directory);
+      const ModelConfig config = from_huggingface(read_huggingface_config(directory), directory);
       RunShape run;
       run.T = config.context;
       ModelRig<float> rig(config, run);
@@ -179,7 +179,7 @@ TEST_SUITE("training") {
   }
 
   TEST_CASE("initial values have the specified stddev and depend only on the seed") {
-    Gpt2Config config{.vocabulary = 257, .context = 32, .layers = 2, .heads = 2, .channels = 64};
+    ModelConfig config{.vocabulary = 257, .context = 32, .layers = 2, .heads = 2, .channels = 64};
     const RunShape run{.B = 1, .T = 8};
     ModelRig<float> rig(config, run);
     rig.state().initialise(7, rig.stream());

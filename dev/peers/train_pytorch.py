@@ -34,7 +34,7 @@ from windows import ShuffledWindows
 
 
 def learning_rate(step, peak, warmup, steps, final_fraction=0.1):
-    """Learning rate as in llmc/train/schedule.h: linear warm-up, then a cosine. `step` counts from 0."""
+    """Learning rate as in llmc/config/learning_rate_schedule.h: linear warm-up, then a cosine. `step` counts from 0."""
     if step < warmup:
         return peak * (step + 1) / warmup
     if steps <= warmup + 1:

@@ -6,13 +6,14 @@
 
 namespace llmc {
 
-std::optional<SettingValue> implied_size(const TrainResolution& r, std::int64_t Gpt2Config::*size) {
+std::optional<SettingValue> implied_size(const TrainResolution& r,
+                                         std::int64_t ModelConfig::*size) {
   if (r.facts.weights) return *r.facts.weights.*size;
   if (!r.config.model.name.empty()) return config_from_name(r.config.model.name).*size;
   return std::nullopt;
 }
 
-Gpt2Config model_shape(const RunConfig& config, const RunFacts& facts) {
+ModelConfig model_shape(const RunConfig& config, const RunFacts& facts) {
   return {.vocabulary = facts.weights ? facts.weights->vocabulary : facts.default_shape.vocabulary,
           .context = config.model.context,
           .layers = config.model.layers,
@@ -25,7 +26,7 @@ namespace {
 // Weights from a file define the model's sizes: a flag with another size is an error. This includes
 // a shorter --context; --seq-len sets the length of shorter sequences.
 void check_agreement(const TrainResolution& r) {
-  const Gpt2Config& weights = *r.facts.weights;
+  const ModelConfig& weights = *r.facts.weights;
   const ModelSettings<std::optional>& typed = r.request.model;
   const auto require_equal = [&](const std::string& flag,
                                  const std::optional<std::int64_t>& typed_size, std::int64_t size) {
@@ -39,7 +40,7 @@ void check_agreement(const TrainResolution& r) {
   require_equal("--channels", typed.channels, weights.channels);
   require_equal("--context", typed.context, weights.context);
   if (!typed.name) return;
-  const Gpt2Config named_shape = config_from_name(*typed.name);
+  const ModelConfig named_shape = config_from_name(*typed.name);
   if (!typed.layers) {
     require_equal("--model " + *typed.name + " with layers", named_shape.layers, weights.layers);
   }

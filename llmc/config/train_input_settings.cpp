@@ -6,7 +6,7 @@
 
 #include "llmc/config/bare_words.h"
 #include "llmc/config/eval_spec.h"
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/relocation.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/train_rules.h"
@@ -103,10 +103,10 @@ Settings<TrainProgram> data_rows() {
 }
 
 Settings<TrainProgram> model_rows() {
-  const auto from_model = [](std::int64_t Gpt2Config::*size) {
+  const auto from_model = [](std::int64_t ModelConfig::*size) {
     return [size](const Resolution<TrainProgram>& r) { return implied_size(r, size); };
   };
-  const auto default_size = [](const char* text, std::int64_t Gpt2Config::*size) {
+  const auto default_size = [](const char* text, std::int64_t ModelConfig::*size) {
     return Default<TrainProgram>(
         text, [size](const Resolution<TrainProgram>& r) { return r.facts.default_shape.*size; });
   };
@@ -136,46 +136,46 @@ Settings<TrainProgram> model_rows() {
        .unit = "N",
        .help = "number of transformer blocks",
        .fallback = default_size("from --model or --init-from, else 12 on a GPU, 4 on a CPU",
-                                &Gpt2Config::layers),
+                                &ModelConfig::layers),
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .also_called = {"--n-layer", "--n-layers", "--num-layers", "--depth"},
-       .implied_value = from_model(&Gpt2Config::layers)},
+       .implied_value = from_model(&ModelConfig::layers)},
       {.flag = "--heads",
        .field = [](auto& s) -> decltype(auto) { return (s.model.heads); },
        .unit = "N",
        .help = "attention heads per block",
        .fallback = default_size("from --model or --init-from, else 12 on a GPU, 4 on a CPU",
-                                &Gpt2Config::heads),
+                                &ModelConfig::heads),
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .also_called = {"--n-head", "--n-heads", "--num-heads", "--num-attention-heads"},
-       .implied_value = from_model(&Gpt2Config::heads)},
+       .implied_value = from_model(&ModelConfig::heads)},
       {.flag = "--channels",
        .field = [](auto& s) -> decltype(auto) { return (s.model.channels); },
        .unit = "N",
        .help = "width of the residual stream",
        .fallback = default_size("from --model or --init-from, else 768 on a GPU, 128 on a CPU",
-                                &Gpt2Config::channels),
+                                &ModelConfig::channels),
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .also_called = {"--n-embd", "--n-embed", "--hidden-size", "--d-model", "--dim", "--width"},
-       .implied_value = from_model(&Gpt2Config::channels)},
+       .implied_value = from_model(&ModelConfig::channels)},
       {.flag = "--context",
        .field = [](auto& s) -> decltype(auto) { return (s.model.context); },
        .unit = "TOKENS",
        .help = "number of position embeddings, which is the maximum sequence length",
        .fallback = default_size("from --model or --init-from, else 1024 on a GPU, 128 on a CPU",
-                                &Gpt2Config::context),
+                                &ModelConfig::context),
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .quantity = "context",
        .also_called = {"--n-ctx", "--context-length", "--n-positions", "--max-position-embeddings"},
-       .implied_value = from_model(&Gpt2Config::context),
+       .implied_value = from_model(&ModelConfig::context),
        .verify = [](const Resolution<TrainProgram>& r) { return check_model(r); }},
   };
 }

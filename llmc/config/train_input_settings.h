@@ -7,7 +7,7 @@
 
 #include "llmc/config/bare_words.h"
 #include "llmc/config/eval_spec.h"
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/relocation.h"
 #include "llmc/config/setting.h"
 

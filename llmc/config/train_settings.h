@@ -9,7 +9,7 @@
 
 #include "llmc/base/resolved.h"
 #include "llmc/comm/mesh.h"
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/train_input_settings.h"
@@ -53,9 +53,9 @@ using Request = TrainSettings<std::optional>;
 
 using InputConfig = InputSettings<Resolved>;
 
-// The complete configuration of a run. train/run/resolve.h computes it.
+// The complete configuration of a run. config/resolve.h computes it.
 struct RunConfig : TrainSettings<Resolved> {
-  Gpt2Config shape;   // of the model
+  ModelConfig shape;  // of the model
   Pipeline pipeline;  // as the flags and the shape imply
 
   bool training() const { return schedule.steps > 0; }
@@ -79,10 +79,10 @@ struct RunConfig : TrainSettings<Resolved> {
 // Facts about a run that only the weights, the data and the device determine.
 struct RunFacts {
   // Sizes if neither --model nor weights set them, and the vocabulary of the tokenizer.
-  Gpt2Config default_shape = {};
+  ModelConfig default_shape = {};
   // The weights that the run starts from, of --init-from or of the resumed checkpoint: their shape
   // and path.
-  std::optional<Gpt2Config> weights = {};
+  std::optional<ModelConfig> weights = {};
   std::string weights_path = {};
   std::string tokenizer = "bytes";           // name of the tokenizer
   std::optional<std::int64_t> windows = {};  // number of training windows, once the data are read

@@ -12,7 +12,7 @@
 
 #include "llmc/eval/log_probs.h"
 #include "llmc/eval/task.h"
-#include "llmc/model/evaluation_pass.h"
+#include "llmc/models/evaluation_pass.h"
 
 namespace llmc {
 

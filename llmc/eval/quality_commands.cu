@@ -11,7 +11,7 @@
 #include "llmc/base/work_progress.h"
 #include "llmc/comm/exchange.h"
 #include "llmc/config/choices.h"
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/base_log.h"
@@ -28,8 +28,8 @@
 #include "llmc/infer/load_model.h"
 #include "llmc/infer/prompt.h"
 #include "llmc/infer/prompt_runner.h"
-#include "llmc/model/evaluation_pass.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/evaluation_pass.h"
+#include "llmc/models/pretrained.h"
 
 namespace llmc {
 
@@ -40,7 +40,7 @@ RunShape window_shape(std::int64_t T) {
   return {.B = 1, .T = T, .training = false};
 }
 
-std::int64_t window_of(const InferConfig& settings, const Gpt2Config& config) {
+std::int64_t window_of(const InferConfig& settings, const ModelConfig& config) {
   if (settings.seq_len > config.context) {
     fail_usage("--seq-len " + std::to_string(settings.seq_len) + " exceeds the context of " +
                    std::to_string(config.context),
@@ -92,7 +92,7 @@ struct BaseModel {
       source =
           std::make_unique<BaseLogReader>(settings.base_log, base_log_content(task, vocabulary));
     } else if (!settings.base.empty()) {
-      const Gpt2Config config =
+      const ModelConfig config =
           from_huggingface(read_pretrained_config(settings.base), settings.base);
       runner = make_generation_runner(settings.dtype, config, window_shape(task.window()));
       load_model(*runner, settings.base);
@@ -144,7 +144,7 @@ std::vector<EvalResult> predict_tokens(const InferConfig& settings, const Perple
 // Loads the model for windows of `window` tokens and returns f(runner): the passes of training, or
 // those of generation if the model or its cache are not in --dtype.
 std::vector<EvalResult> with_runner(
-    const InferConfig& settings, const Gpt2Config& config, std::int64_t window,
+    const InferConfig& settings, const ModelConfig& config, std::int64_t window,
     const std::function<std::vector<EvalResult>(EvaluationPass&)>& f) {
   const RunShape shape = window_shape(window);
   if (settings.quant == Quant::none && settings.kv_dtype == cache_dtype(settings.dtype)) {

@@ -14,7 +14,7 @@
 #include "llmc/comm/exchange.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/task.h"
-#include "llmc/model/evaluation_pass.h"
+#include "llmc/models/evaluation_pass.h"
 
 namespace llmc {
 

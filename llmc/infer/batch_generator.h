@@ -21,7 +21,7 @@
 #include "llmc/device/tensor.h"
 #include "llmc/infer/finish_reason.h"
 #include "llmc/infer/generation_pass.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/nn/memory_plan.h"
 #include "llmc/ops/sampling/device_sampling.h"
 #include "llmc/ops/sampling/options.h"
 

@@ -27,10 +27,10 @@
 #include "llmc/device/rows.h"
 #include "llmc/infer/generation_pass.h"
 #include "llmc/infer/kv_cache.h"
-#include "llmc/model/context.h"
-#include "llmc/model/gpt2.h"
-#include "llmc/model/int8_layout.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/models/gpt2/gpt2.h"
+#include "llmc/models/int8_layout.h"
+#include "llmc/nn/context.h"
+#include "llmc/nn/memory_plan.h"
 #include "llmc/ops/attention/decode_attention.h"
 #include "llmc/ops/attention/prompt_attention.h"
 #include "llmc/ops/code_embedding.h"
@@ -44,7 +44,7 @@ class BatchModel final : public GenerationPass {
  public:
   // Reserves memory in the plan; usable after plan.allocate() and clear(). `model` and `context`
   // must outlive this object.
-  // `pass` matters only if the model has INT8 weights (model/int8_weights.h).
+  // `pass` matters only if the model has INT8 weights (models/int8_weights.h).
   BatchModel(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan,
              const Int8Pass& pass = {})
       : model_(model),
@@ -53,7 +53,7 @@ class BatchModel final : public GenerationPass {
         pass_(pass),
         cache_(model.config(), shape.slots, shape.capacity, plan) {
     require(context.tensor.ranks() == 1, "generation needs the whole model on its rank");
-    const Gpt2Config& config = model.config();
+    const ModelConfig& config = model.config();
     const std::int64_t rows = shape.rows(), C = config.channels, NH = config.heads;
     for (Tensor<T, 2>* const buffer : {&x_, &q_, &attention_, &last_}) {
       plan.reserve("activations", *buffer, buffer == &last_ ? shape.slots : rows, C);
@@ -82,7 +82,7 @@ class BatchModel final : public GenerationPass {
     fill_zero(qkv_scratch_.counters.data, qkv_scratch_.counters.size(), context_.stream);
   }
 
-  const Gpt2Config& config() const override { return model_.config(); }
+  const ModelConfig& config() const override { return model_.config(); }
   const BatchShape& shape() const override { return shape_; }
   Stream& stream() override { return context_.stream; }
 
@@ -144,7 +144,7 @@ class BatchModel final : public GenerationPass {
  private:
   static constexpr std::int64_t kLogitColumns = 64;  // rows of logits start at cache lines
 
-  static const BatchShape& validate(const BatchShape& shape, const Gpt2Config& config) {
+  static const BatchShape& validate(const BatchShape& shape, const ModelConfig& config) {
     require(shape.slots > 0 && shape.chunk > 0 && shape.capacity > 0 && shape.logits_rows >= 0,
             "a batch needs at least one sequence, one row of prompts and one token of cache");
     if (shape.capacity > config.context) {

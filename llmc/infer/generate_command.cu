@@ -16,7 +16,7 @@
 #include "llmc/base/signal_request.h"
 #include "llmc/base/signal_thread.h"
 #include "llmc/base/standard_output.h"
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/completion.h"
 #include "llmc/infer/completion_run.h"
@@ -33,7 +33,7 @@ namespace {
 // A model in memory that generates texts.
 class TextEngine {
  public:
-  TextEngine(const InferConfig& settings, const Gpt2Config& config, const BatchShape& shape,
+  TextEngine(const InferConfig& settings, const ModelConfig& config, const BatchShape& shape,
              const BatchOptions& options)
       : runner_(make_decoding_runner(settings, config)),
         pass_(make_pass(settings, *runner_, shape)),

@@ -9,17 +9,17 @@
 #include "llmc/base/error.h"
 #include "llmc/infer/batch_model.h"
 #include "llmc/infer/generation_runner.h"
-#include "llmc/model/engine.h"
+#include "llmc/models/engine.h"
 
 namespace llmc {
 
 template <class T>
 class GenerationEngine final : public GenerationRunner {
  public:
-  GenerationEngine(const Gpt2Config& config, const RunShape& shape) : engine_(config, shape) {}
+  GenerationEngine(const ModelConfig& config, const RunShape& shape) : engine_(config, shape) {}
 
   Dtype dtype() const override { return kDtypeOf<T>; }
-  const Gpt2Config& config() const override { return engine_.config(); }
+  const ModelConfig& config() const override { return engine_.config(); }
   Context& context() override { return engine_.context(); }
   MemoryPlan& memory() override { return engine_.memory(); }
   void allocate() override { engine_.allocate(); }

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/device/device.h"
-#include "llmc/model/loadable_weights.h"
+#include "llmc/models/loadable_weights.h"
 
 namespace llmc {
 
@@ -44,7 +44,7 @@ class GenerationPass {
  public:
   virtual ~GenerationPass() = default;
 
-  virtual const Gpt2Config& config() const = 0;
+  virtual const ModelConfig& config() const = 0;
   virtual const BatchShape& shape() const = 0;
   virtual Stream& stream() = 0;
 

@@ -12,10 +12,10 @@
 #include <memory>
 
 #include "llmc/infer/generation_pass.h"
-#include "llmc/model/context.h"
-#include "llmc/model/evaluation_pass.h"
-#include "llmc/model/loadable_weights.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/models/evaluation_pass.h"
+#include "llmc/models/loadable_weights.h"
+#include "llmc/nn/context.h"
+#include "llmc/nn/memory_plan.h"
 
 namespace llmc {
 
@@ -24,7 +24,7 @@ class GenerationRunner {
   virtual ~GenerationRunner() = default;
 
   virtual Dtype dtype() const = 0;
-  virtual const Gpt2Config& config() const = 0;
+  virtual const ModelConfig& config() const = 0;
   virtual Context& context() = 0;
   Stream& stream() { return context().stream; }
 
@@ -49,7 +49,7 @@ inline RunShape decode_shape(bool int8_weights = false) {
   return {.B = 1, .T = 1, .training = false, .int8_weights = int8_weights};
 }
 
-std::unique_ptr<GenerationRunner> make_generation_runner(Dtype dtype, const Gpt2Config& config,
+std::unique_ptr<GenerationRunner> make_generation_runner(Dtype dtype, const ModelConfig& config,
                                                          const RunShape& shape);
 
 }  // namespace llmc

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/config/gpt2_config.h"
 #include "llmc/config/infer_settings.h"
+#include "llmc/config/model_config.h"
 #include "llmc/infer/batch_generator.h"
 #include "llmc/infer/generation_pass.h"
 #include "llmc/infer/prompt_list.h"
@@ -24,7 +24,7 @@ struct JobPrompt {
 };
 
 struct Job {
-  Gpt2Config config;
+  ModelConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
   std::vector<JobPrompt> prompts;
   BatchOptions options;

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/device/device.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/nn/memory_plan.h"
 #include "llmc/ops/cache_rows.h"
 
 namespace llmc {
@@ -16,7 +16,7 @@ class KvCache {
  public:
   // Room for T_max tokens of each of B sequences, stored as T; int8 codes have scales in addition.
   // Reserves memory in the plan; usable after plan.allocate().
-  KvCache(const Gpt2Config& config, std::int64_t B, std::int64_t T_max, MemoryPlan& plan) {
+  KvCache(const ModelConfig& config, std::int64_t B, std::int64_t T_max, MemoryPlan& plan) {
     plan.reserve("key-value cache", keys_, config.layers, B, T_max, config.channels);
     plan.reserve("key-value cache", values_, config.layers, B, T_max, config.channels);
     if (!kIsQuantized<T>) return;
@@ -29,7 +29,7 @@ class KvCache {
   std::int64_t capacity() const { return keys_.shape[2]; }  // T_max
 
   // Bytes of a token in all layers, with its scales.
-  static std::int64_t bytes_per_token(const Gpt2Config& config) {
+  static std::int64_t bytes_per_token(const ModelConfig& config) {
     const std::int64_t number_bytes = config.channels * static_cast<std::int64_t>(sizeof(T));
     const std::int64_t scale_bytes =
         kIsQuantized<T> ? config.heads * static_cast<std::int64_t>(sizeof(float)) : 0;

@@ -4,8 +4,8 @@
 #include "llmc/device/dtype.h"
 #include "llmc/infer/load_model.h"
 #include "llmc/infer/prompt.h"
-#include "llmc/model/load_weights.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/models/load_weights.h"
+#include "llmc/nn/memory_plan.h"
 #include "llmc/quantize/calibration_text.h"
 #include "llmc/quantize/host_weights.h"
 
@@ -19,7 +19,7 @@ Int8Pass int8_pass(const InferConfig& settings, GenerationRunner& runner) {
 }
 
 std::unique_ptr<GenerationRunner> make_decoding_runner(const InferConfig& settings,
-                                                       const Gpt2Config& config) {
+                                                       const ModelConfig& config) {
   return make_generation_runner(settings.dtype, config,
                                 decode_shape(settings.quant != Quant::none));
 }
@@ -27,7 +27,7 @@ std::unique_ptr<GenerationRunner> make_decoding_runner(const InferConfig& settin
 namespace {
 
 // Prints the model, the device and the memory; throws if the device has too little free memory.
-void describe_model(const Gpt2Config& config, Dtype dtype, const MemoryPlan& memory) {
+void describe_model(const ModelConfig& config, Dtype dtype, const MemoryPlan& memory) {
   const DeviceProperties device = device_properties();
   Notice::print("model: " + std::to_string(config.layers) + " layers, " +
                 std::to_string(config.heads) + " heads, " + std::to_string(config.channels) +

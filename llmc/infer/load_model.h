@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "llmc/config/choices.h"
-#include "llmc/config/gpt2_config.h"
 #include "llmc/config/infer_settings.h"
+#include "llmc/config/model_config.h"
 #include "llmc/infer/generation_pass.h"
 #include "llmc/infer/generation_runner.h"
 #include "llmc/quantize/calibrated_scales.h"
@@ -20,7 +20,7 @@ Int8Pass int8_pass(const InferConfig& settings, GenerationRunner& runner);
 
 // A runner with the weights of --quant for passes of generation.
 std::unique_ptr<GenerationRunner> make_decoding_runner(const InferConfig& settings,
-                                                       const Gpt2Config& config);
+                                                       const ModelConfig& config);
 
 // A pass of generation with the cache of --kv-dtype.
 inline std::unique_ptr<GenerationPass> make_pass(const InferConfig& settings,

@@ -5,7 +5,7 @@
 #include "llmc/base/error.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 
 namespace llmc {
 

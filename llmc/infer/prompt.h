@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "llmc/config/gpt2_config.h"
 #include "llmc/config/infer_settings.h"
+#include "llmc/config/model_config.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
@@ -23,7 +23,7 @@ std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
 
 // The config and the tokenizer of --model.
 struct ModelFiles {
-  Gpt2Config config{};
+  ModelConfig config{};
   std::unique_ptr<Tokenizer> tokenizer{};
   std::optional<std::int32_t> end_of_text{};
 };

@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/device/device.h"
 #include "llmc/device/tensor.h"
 #include "llmc/infer/generation_pass.h"
-#include "llmc/model/batch_stage.h"
-#include "llmc/model/context.h"
-#include "llmc/model/evaluation_pass.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/models/batch_stage.h"
+#include "llmc/models/evaluation_pass.h"
+#include "llmc/nn/context.h"
+#include "llmc/nn/memory_plan.h"
 
 namespace llmc {
 
@@ -27,7 +27,7 @@ class PromptRunner final : public EvaluationPass {
   // batch_shape(shape); it and the context outlive the runner.
   PromptRunner(GenerationPass& model, Context& context, const RunShape& shape, MemoryPlan& plan);
 
-  const Gpt2Config& config() const override { return model_.config(); }
+  const ModelConfig& config() const override { return model_.config(); }
   const RunShape& shape() const override { return shape_; }
   Context& context() override { return context_; }
   std::int64_t max_sequences() const override { return shape_.B; }

@@ -6,7 +6,7 @@
 #include "llmc/base/error.h"
 #include "llmc/config/choices.h"
 #include "llmc/io/checkpoint/quantized_config.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 
 namespace llmc {
 

@@ -22,9 +22,10 @@
 #include "llmc/io/checkpoint/quantized_config.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
-#include "llmc/model/load_weights.h"
-#include "llmc/model/parameters.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/load_weights.h"
+#include "llmc/models/pretrained.h"
+#include "llmc/nn/parameter_table.h"
 #include "llmc/quantize/calibrated_scales.h"
 #include "llmc/quantize/host_weights.h"
 #include "llmc/quantize/quantized_tensors.h"
@@ -115,7 +116,7 @@ void quantize_model(const InferConfig& settings) {
   const std::string model = find_float_model("quantize", settings.command.at(1));
   const std::filesystem::path out = new_directory(settings.command.at(2));
   const HuggingFaceConfig config = read_pretrained_config(model);
-  const ParameterTable table(from_huggingface(config, model));
+  const ParameterTable table = gpt2_parameters(from_huggingface(config, model));
   Stream stream;
   HostWeights weights(table);
   load_weights(model, weights, stream);

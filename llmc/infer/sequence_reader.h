@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "llmc/model/evaluation_pass.h"
+#include "llmc/models/evaluation_pass.h"
 
 namespace llmc {
 

@@ -15,8 +15,8 @@
 #include "llmc/base/notice.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/choices.h"
-#include "llmc/config/gpt2_config.h"
 #include "llmc/config/infer_values.h"
+#include "llmc/config/model_config.h"
 #include "llmc/device/device.h"
 #include "llmc/device/dtype.h"
 #include "llmc/device/mean_power.h"
@@ -28,8 +28,8 @@
 #include "llmc/infer/generation_runner.h"
 #include "llmc/infer/load_model.h"
 #include "llmc/infer/speed_bench.h"
-#include "llmc/model/parameters.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
+#include "llmc/nn/parameter_table.h"
 
 namespace llmc {
 
@@ -64,7 +64,7 @@ double copy_gigabytes_per_second(Stream& stream) {
 class BatchBench {
  public:
   // `nvml` measures energy; null: it is not measured.
-  BatchBench(const InferConfig& settings, const Gpt2Config& config, std::int64_t batch,
+  BatchBench(const InferConfig& settings, const ModelConfig& config, std::int64_t batch,
              const Nvml* nvml)
       : settings_(settings),
         batch_(batch),
@@ -229,7 +229,7 @@ std::unique_ptr<Nvml> open_nvml() {
 }  // namespace
 
 void bench(const InferConfig& settings) {
-  const Gpt2Config config =
+  const ModelConfig config =
       from_huggingface(read_pretrained_config(settings.model), settings.model);
   Stream stream;
   const DeviceProperties device = device_properties();

@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "llmc/infer/batch_model.h"
-#include "llmc/model/engine.h"
-#include "llmc/model/gpt2.h"
-#include "llmc/train/training_state.h"
+#include "llmc/models/engine.h"
+#include "llmc/models/gpt2/gpt2.h"
+#include "llmc/parallel/training_state.h"
 
 // Takes EXTERN (`extern` to declare, empty to define) and a dtype.
 #define LLMC_MODEL(EXTERN, T)             \

@@ -1,12 +1,13 @@
 #include <utility>
 
 #include "llmc/instances/instances.h"
-#include "llmc/train/training_engine.h"
-#include "llmc/train/training_runner.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/parallel/training_engine.h"
+#include "llmc/parallel/training_runner.h"
 
 namespace llmc {
 
-std::unique_ptr<TrainingRunner> make_training_runner(Dtype dtype, const Gpt2Config& config,
+std::unique_ptr<TrainingRunner> make_training_runner(Dtype dtype, const ModelConfig& config,
                                                      const RunShape& shape, const GemmOptions& gemm,
                                                      Ranks ranks) {
   return dispatch_dtype(dtype, [&]<class T>() -> std::unique_ptr<TrainingRunner> {
@@ -14,10 +15,10 @@ std::unique_ptr<TrainingRunner> make_training_runner(Dtype dtype, const Gpt2Conf
   });
 }
 
-std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const Gpt2Config& config,
+std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const ModelConfig& config,
                                                   const RunShape& shape, Context& context) {
   return dispatch_dtype(dtype, [&]<class T>() {
-    const ParameterTable table(config, context.tensor.place(), shape.pipeline);
+    const ParameterTable table = gpt2_parameters(config, context.tensor.place(), shape.pipeline);
     MemoryPlan plan;
     TrainingState<T> state(table, shape, context, plan);
     const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);
@@ -25,7 +26,7 @@ std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const Gpt2Config&
   });
 }
 
-std::int64_t planned_bytes(Dtype dtype, const Gpt2Config& config, const RunShape& shape,
+std::int64_t planned_bytes(Dtype dtype, const ModelConfig& config, const RunShape& shape,
                            Context& context) {
   std::int64_t bytes = 0;
   for (const MemoryPlan::Segment& segment : planned_segments(dtype, config, shape, context)) {

@@ -7,7 +7,7 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/nn/memory_plan.h"
 #include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/ops/optimizer/partials_in_order.h"
 #include "llmc/parallel/gradient_buckets.h"

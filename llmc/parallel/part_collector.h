@@ -8,7 +8,7 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
-#include "llmc/model/memory_plan.h"
+#include "llmc/nn/memory_plan.h"
 #include "llmc/parallel/shard_layout.h"
 
 namespace llmc {

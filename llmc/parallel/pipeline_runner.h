@@ -18,7 +18,7 @@
 
 #include "llmc/device/phase_clock.h"
 #include "llmc/device/rows.h"
-#include "llmc/model/model_runner.h"
+#include "llmc/models/model_runner.h"
 #include "llmc/parallel/step_batches.h"
 #include "llmc/pipeline/timeline.h"
 

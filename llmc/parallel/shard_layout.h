@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/model/parameters.h"
+#include "llmc/nn/parameter_table.h"
 
 namespace llmc {
 

@@ -1,7 +1,7 @@
 // The weights and gradients of a training state, as a model sees them.
 #pragma once
 
-#include "llmc/model/parameter_source.h"
+#include "llmc/nn/parameter_source.h"
 #include "llmc/parallel/gradient_buckets.h"
 #include "llmc/parallel/weight_buckets.h"
 

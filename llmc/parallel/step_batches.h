@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "llmc/model/batch_stage.h"
-#include "llmc/model/pass_options.h"
+#include "llmc/models/batch_stage.h"
+#include "llmc/nn/pass_options.h"
 
 namespace llmc {
 

@@ -9,8 +9,8 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
-#include "llmc/model/memory_plan.h"
-#include "llmc/model/parameter_source.h"
+#include "llmc/nn/memory_plan.h"
+#include "llmc/nn/parameter_source.h"
 #include "llmc/parallel/shard_layout.h"
 
 namespace llmc {

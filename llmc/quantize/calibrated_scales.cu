@@ -44,7 +44,7 @@ std::vector<float> gelu_factors(const std::vector<BlockSmoothing>& choices, std:
 
 }  // namespace calibrated_scales_detail
 
-CalibratedScales calibrate_scales(const Gpt2Config& config, HostWeights& weights,
+CalibratedScales calibrate_scales(const ModelConfig& config, HostWeights& weights,
                                   std::span<const std::int32_t> text,
                                   const QuantizeOptions& options) {
   using namespace calibrated_scales_detail;

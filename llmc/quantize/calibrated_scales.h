@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/device/device.h"
-#include "llmc/model/loadable_weights.h"
+#include "llmc/models/loadable_weights.h"
 #include "llmc/ops/quantize.h"
 #include "llmc/quantize/host_weights.h"
 #include "llmc/quantize/smoothing.h"
@@ -34,7 +34,7 @@ std::vector<float> gelu_factors(const std::vector<BlockSmoothing>& choices, std:
 
 // Smooths `weights` in place and returns the scales. Prints the choices on stderr. Throws as
 // calibrate() does.
-CalibratedScales calibrate_scales(const Gpt2Config& config, HostWeights& weights,
+CalibratedScales calibrate_scales(const ModelConfig& config, HostWeights& weights,
                                   std::span<const std::int32_t> text,
                                   const QuantizeOptions& options);
 

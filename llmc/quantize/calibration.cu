@@ -9,9 +9,9 @@
 #include "llmc/device/device.h"
 #include "llmc/device/math.h"
 #include "llmc/device/tensor.h"
-#include "llmc/model/activations.h"
-#include "llmc/model/engine.h"
-#include "llmc/model/int8_layout.h"
+#include "llmc/models/engine.h"
+#include "llmc/models/gpt2/activations.h"
+#include "llmc/models/int8_layout.h"
 #include "llmc/quantize/calibration.h"
 
 namespace llmc {
@@ -56,7 +56,7 @@ std::vector<float> to_host(const Tensor<float, 2>& x, Stream& stream) {
 
 }  // namespace
 
-Calibration calibrate(const Gpt2Config& config, const HostWeights& weights,
+Calibration calibrate(const ModelConfig& config, const HostWeights& weights,
                       std::span<const std::int32_t> tokens, const CalibrationOptions& options) {
   const std::int64_t total = std::ssize(tokens);
   require(total >= 2, "the calibration text has fewer than two tokens");

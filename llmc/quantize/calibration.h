@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/ops/quantize.h"
 #include "llmc/quantize/host_weights.h"
 
@@ -39,7 +39,7 @@ struct CalibrationOptions {
 
 // Runs the model, in fp32, over windows of `tokens`. Throws if there are fewer than two tokens, or
 // if an input is not finite.
-Calibration calibrate(const Gpt2Config& config, const HostWeights& weights,
+Calibration calibrate(const ModelConfig& config, const HostWeights& weights,
                       std::span<const std::int32_t> tokens, const CalibrationOptions& options = {});
 
 }  // namespace llmc

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/model/loadable_weights.h"
+#include "llmc/models/loadable_weights.h"
 
 namespace llmc {
 

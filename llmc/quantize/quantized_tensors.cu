@@ -6,8 +6,8 @@
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/quantized_files.h"
 #include "llmc/io/checkpoint/safetensors.h"
-#include "llmc/model/int8_layout.h"
-#include "llmc/model/round_weight.h"
+#include "llmc/models/int8_layout.h"
+#include "llmc/models/round_weight.h"
 #include "llmc/quantize/quantized_tensors.h"
 
 namespace llmc {

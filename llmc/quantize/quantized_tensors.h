@@ -11,8 +11,8 @@
 #include "llmc/device/device.h"
 #include "llmc/device/dtype.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
-#include "llmc/model/loadable_weights.h"
-#include "llmc/model/parameters.h"
+#include "llmc/models/loadable_weights.h"
+#include "llmc/nn/parameter_table.h"
 #include "llmc/ops/gemm/quantize_weight.h"
 #include "llmc/quantize/calibrated_scales.h"
 

@@ -11,7 +11,7 @@
 #include "llmc/eval/report.h"
 #include "llmc/infer/generate.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
-#include "llmc/model/evaluation_pass.h"
+#include "llmc/models/evaluation_pass.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/run_position.h"

@@ -4,8 +4,8 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/io/data/token_hash.h"
-#include "llmc/model/pass_options.h"
-#include "llmc/train/run_state.h"
+#include "llmc/nn/pass_options.h"
+#include "llmc/parallel/run_state.h"
 #include "llmc/train/train_step.h"
 
 namespace llmc {

@@ -14,16 +14,16 @@
 
 #include "llmc/base/prefetch.h"
 #include "llmc/comm/exchange.h"
+#include "llmc/config/learning_rate_schedule.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/device/phase_clock.h"
 #include "llmc/io/data/batches.h"
-#include "llmc/model/batch_stage.h"
+#include "llmc/models/batch_stage.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/parallel/training_runner.h"
 #include "llmc/pipeline/timeline.h"
 #include "llmc/train/run_position.h"
-#include "llmc/train/schedule.h"
-#include "llmc/train/training_runner.h"
 
 namespace llmc {
 

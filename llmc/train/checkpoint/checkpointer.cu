@@ -11,7 +11,7 @@
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/data/token_source.h"
 #include "llmc/io/run_log.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
 #include "llmc/train/checkpoint/checkpointer.h"
 #include "llmc/train/checkpoint/checkpointing.h"

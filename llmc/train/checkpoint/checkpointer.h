@@ -9,10 +9,10 @@
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/parallel/training_runner.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run_position.h"
-#include "llmc/train/training_runner.h"
 #include "llmc/train/watch/progress.h"
 
 namespace llmc {

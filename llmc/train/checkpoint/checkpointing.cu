@@ -13,7 +13,7 @@
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
-#include "llmc/model/parameters.h"
+#include "llmc/nn/parameter_table.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/train/checkpoint/checkpointing.h"
 

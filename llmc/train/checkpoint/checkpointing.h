@@ -12,8 +12,8 @@
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/parallel/run_state.h"
 #include "llmc/train/run_position.h"
-#include "llmc/train/run_state.h"
 
 namespace llmc {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
+#include "llmc/config/resolve.h"
 #include "llmc/config/train_table.h"
 #include "llmc/device/target.h"
 #include "llmc/io/tokenizer/tokenizer.h"
-#include "llmc/train/run/resolve.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/run_tokenizer.h"
 #include "llmc/train/run/starting_weights.h"
@@ -25,7 +25,7 @@ class DataSource {
   // Valid only before load(), which moves the tokenizer into its result.
   virtual const Tokenizer& tokenizer() const = 0;
   // Sizes of a model without --model and weights. The caller sets the vocabulary from tokenizer().
-  virtual Gpt2Config default_shape() const = 0;
+  virtual ModelConfig default_shape() const = 0;
   // Defaults that are specific to this kind of run.
   virtual Request preset() const = 0;
   // Whether the default batch on a GPU is as large as its memory allows.
@@ -40,7 +40,7 @@ class TextSource final : public DataSource {
   // `request`: flags that are typed or recorded. `typed_tokenizer`: --tokenizer if it is typed.
   // `default_shape`: the sizes of a model if neither flags nor weights define them.
   TextSource(const Request& request, const std::optional<std::string>& typed_tokenizer,
-             const Gpt2Config& default_shape, const std::optional<StartingWeights>& weights)
+             const ModelConfig& default_shape, const std::optional<StartingWeights>& weights)
       : default_shape_(default_shape) {
     if (!request.data.train && requests_training(request, {})) {
       fail_usage(std::string(request.data.val ? "--val" : "--eval") + " without --train",
@@ -50,7 +50,7 @@ class TextSource final : public DataSource {
   }
 
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
-  Gpt2Config default_shape() const override { return default_shape_; }
+  ModelConfig default_shape() const override { return default_shape_; }
   Request preset() const override { return {}; }
   bool fills_memory() const override { return true; }
   RunData load(const InputConfig& config, bool training) override {
@@ -60,34 +60,34 @@ class TextSource final : public DataSource {
   }
 
  private:
-  Gpt2Config default_shape_;
+  ModelConfig default_shape_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
 // The text of a run that is only planned (--dry-run): no file is read.
 class UnreadText final : public DataSource {
  public:
-  UnreadText(const Request& request, const Gpt2Config& default_shape,
+  UnreadText(const Request& request, const ModelConfig& default_shape,
              const std::optional<StartingWeights>& weights)
       : default_shape_(default_shape),
         tokenizer_(make_run_tokenizer(request, request.data.tokenizer, weights)) {}
 
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
-  Gpt2Config default_shape() const override { return default_shape_; }
+  ModelConfig default_shape() const override { return default_shape_; }
   Request preset() const override { return {}; }
   bool fills_memory() const override { return true; }
   RunData load(const InputConfig&, bool) override { fail("a dry run reads no text"); }
 
  private:
-  Gpt2Config default_shape_;
+  ModelConfig default_shape_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
 // The default model for a text without --model: GPT-2 small on a GPU; on a CPU, a model small
 // enough to train there.
-inline Gpt2Config default_text_shape() {
-  return kCudaTarget ? Gpt2Config{}
-                     : Gpt2Config{.context = 128, .layers = 4, .heads = 4, .channels = 128};
+inline ModelConfig default_text_shape() {
+  return kCudaTarget ? ModelConfig{}
+                     : ModelConfig{.context = 128, .layers = 4, .heads = 4, .channels = 128};
 }
 
 // Throws if flags that are typed have no effect on the toy language.

@@ -5,7 +5,8 @@
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
 #include "llmc/device/dtype.h"
-#include "llmc/model/parameters.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/nn/parameter_table.h"
 
 namespace llmc {
 
@@ -26,7 +27,7 @@ std::string ranks_text(const RunConfig& run) {
 }  // namespace
 
 void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
-  const Gpt2Config& shape = run.shape;
+  const ModelConfig& shape = run.shape;
   if (run.schedule.epochs > 0) {
     Notice::print(number_text("epochs: %g x ", run.schedule.epochs) + std::to_string(*windows) +
                   " windows are " + std::to_string(run.schedule.steps) + " steps");
@@ -35,7 +36,7 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
                 std::to_string(shape.heads) + " heads, " + std::to_string(shape.channels) +
                 " channels, context " + std::to_string(shape.context) + ", vocabulary " +
                 std::to_string(shape.vocabulary) + ": " +
-                std::to_string(ParameterTable(shape).count()) + " parameters, " +
+                std::to_string(gpt2_parameters(shape).count()) + " parameters, " +
                 dtype_name(run.precision.dtype));
   if (!run.training()) return;
   Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +

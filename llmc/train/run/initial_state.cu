@@ -1,7 +1,7 @@
 #include "llmc/device/device.h"
-#include "llmc/model/load_weights.h"
+#include "llmc/models/load_weights.h"
+#include "llmc/parallel/run_state.h"
 #include "llmc/train/run/initial_state.h"
-#include "llmc/train/run_state.h"
 
 namespace llmc {
 

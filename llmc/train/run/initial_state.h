@@ -2,7 +2,7 @@
 #pragma once
 
 #include "llmc/config/train_settings.h"
-#include "llmc/train/training_runner.h"
+#include "llmc/parallel/training_runner.h"
 
 namespace llmc {
 

@@ -17,7 +17,7 @@
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/data/source_list.h"
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/run/recorded_run.h"
 
 namespace llmc {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "llmc/comm/exchange.h"
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/manifest.h"
@@ -20,7 +20,7 @@ inline constexpr const char* kToyTextName = "the toy language";
 struct RecordedRun {
   std::filesystem::path checkpoint;
   std::int64_t step = 0;
-  Gpt2Config shape = {};       // of the model
+  ModelConfig shape = {};      // of the model
   CheckpointState flags = {};  // recorded settings, by their current names
   Request settings = {};       // the same, as if they had been typed
 };

@@ -2,10 +2,10 @@
 #include <cstdint>
 #include <iterator>
 
+#include "llmc/comm/rank_places.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/device/device.h"
-#include "llmc/train/run/default_batch.h"
-#include "llmc/train/run/rank_places.h"
+#include "llmc/plan/default_batch.h"
 #include "llmc/train/run/run_facts.h"
 
 namespace llmc {

@@ -1,4 +1,4 @@
-#include "llmc/model/pretrained.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/train/run/starting_weights.h"
 
 namespace llmc {

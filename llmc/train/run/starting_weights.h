@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/train/run/recorded_run.h"
 
@@ -13,7 +13,7 @@ namespace llmc {
 
 struct StartingWeights {
   std::string path;  // a directory, or a model file of llm.c
-  Gpt2Config shape = {};
+  ModelConfig shape = {};
   bool resumed = false;  // the checkpoint of the resumed run, not --init-from
 
   // The name of the weights in errors.

@@ -2,9 +2,9 @@
 // step, the tokens, and the use of resources.
 #pragma once
 
+#include "llmc/comm/step_numbers.h"
 #include "llmc/device/resource_usage.h"
 #include "llmc/io/run_log.h"
-#include "llmc/train/watch/step_numbers.h"
 
 namespace llmc {
 

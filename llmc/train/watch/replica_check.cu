@@ -9,7 +9,7 @@
 #include "llmc/base/error.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/device/device.h"
-#include "llmc/model/parameters.h"
+#include "llmc/nn/parameter_table.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/train/watch/replica_check.h"
 

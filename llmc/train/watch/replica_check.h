@@ -6,7 +6,7 @@
 
 #include "llmc/comm/exchange.h"
 #include "llmc/device/device.h"
-#include "llmc/train/run_state.h"
+#include "llmc/parallel/run_state.h"
 
 namespace llmc {
 

@@ -7,6 +7,7 @@
 
 #include "llmc/comm/exchange.h"
 #include "llmc/comm/ranks.h"
+#include "llmc/comm/step_numbers.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/device/resource_usage.h"
@@ -18,7 +19,6 @@
 #include "llmc/train/watch/progress.h"
 #include "llmc/train/watch/rank_log.h"
 #include "llmc/train/watch/speed.h"
-#include "llmc/train/watch/step_numbers.h"
 
 namespace llmc {
 

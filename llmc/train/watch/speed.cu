@@ -3,7 +3,7 @@
 
 namespace llmc {
 
-FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Config& config,
+FlopsPerToken flops_per_token(const ParameterTable& table, const ModelConfig& config,
                               std::int64_t T) {
   std::int64_t forward = 0;
   for (const ParameterSpec& spec : table.specs()) forward += spec.flops_per_token();

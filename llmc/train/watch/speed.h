@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include "llmc/config/gpt2_config.h"
+#include "llmc/config/model_config.h"
 #include "llmc/device/device.h"
 #include "llmc/device/dtype.h"
-#include "llmc/model/parameters.h"
+#include "llmc/nn/parameter_table.h"
 #include "llmc/train/watch/mfu.h"
 
 namespace llmc {
@@ -19,7 +19,7 @@ struct FlopsPerToken {
 
 // 6N + 6·L·T·C and 6N + 12·L·T·C (Chowdhery et al., 2022, appendix B, has the latter). N counts all
 // parameters except the position embeddings. The backward pass costs twice the forward pass.
-FlopsPerToken flops_per_token(const ParameterTable& table, const Gpt2Config& config,
+FlopsPerToken flops_per_token(const ParameterTable& table, const ModelConfig& config,
                               std::int64_t T);
 
 // Whether a run can measure the peak between its steps. On a GPU, the model uses the memory that a

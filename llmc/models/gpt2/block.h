@@ -1,0 +1,160 @@
+// A transformer block:  x += attention(ln_1(x));  x += mlp(ln_2(x))
+//
+// Each addition to the residual stream x is fused with the LayerNorm that follows it. A block
+// therefore starts with the pending addition of the previous block and leaves its own last one
+// pending.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "llmc/models/gpt2/activations.h"
+#include "llmc/models/gpt2/workspace.h"
+#include "llmc/nn/linear.h"
+#include "llmc/nn/norm.h"
+#include "llmc/nn/pass.h"
+#include "llmc/nn/self_attention.h"
+#include "llmc/ops/gelu.h"
+
+namespace llmc {
+
+// The residual stream with a pending addition: x = sum + branch. Without a branch, x = sum.
+template <class T>
+struct Residual {
+  Tensor<const T, 2> sum, branch;  // (rows, C)
+};
+
+// The block's own self-attention. A caller may replace it by attend(layer, out, lse, qkv), which
+// may read more than the batch, such as a key-value cache. It writes out (B, T, C) from qkv (B, T,
+// 3C); lse (B, NH, T) is scratch. On a tensor rank, NH and C are those of the rank's heads. A
+// program that always replaces it contains no code of this attention.
+struct OwnAttention {};
+
+template <class T>
+class Block {
+ public:
+  // The part of the block that the rank at table.place() computes.
+  Block(const ModelConfig& config, std::int64_t layer, const ParameterTable& table,
+        ParameterSource& source, Attention kind)
+      : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, kind) {}
+
+  // Reserves what quantized passes need. The block must not move afterwards.
+  void reserve_quantization(MemoryPlan& plan) {
+    for (Linear<T>* linear : {&c_attn_, &attention_c_proj_, &c_fc_, &mlp_c_proj_}) {
+      linear->reserve_quantization(plan);
+    }
+  }
+
+  // Reads x and returns the residual stream after the block. `a` keeps what backward() reads. If x
+  // has no branch, the caller has already written it to a.input.
+  template <class Attend>
+  Residual<T> forward(const BlockActivations<T>& a, const Residual<T>& x, const Workspace<T>& work,
+                      const Attend& attend, const Pass& pass) const {
+    Context& context = pass.context;
+    const Tensor<T, 2> branch = work.branch(pass.rows);
+    if (x.branch.data == nullptr) {
+      ln_1_.forward(a.ln_1, a.ln_1_statistics, a.input, context);
+    } else {
+      ln_1_.forward_sum(a.input, a.ln_1, a.ln_1_statistics, x.sum, x.branch, context);
+    }
+    c_attn_.forward(a.qkv, a.ln_1, context);
+    if constexpr (std::is_same_v<Attend, OwnAttention>) {
+      attention_.forward(a, pass);
+    } else {
+      attend(layer_, pass.batched(a.attention), attention_.log_sum_exp(a, pass),
+             Tensor<const T, 3>(pass.batched(a.qkv)));
+    }
+    attention_c_proj_.forward(branch, a.attention, context);
+    pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));
+    ln_2_.forward_sum(a.residual_mid, a.ln_2, a.ln_2_statistics, a.input, branch, context);
+    c_fc_.forward(a.fc, a.ln_2, context);
+    gelu_forward<T>(a.gelu, a.fc, context.stream);
+    mlp_c_proj_.forward(branch, a.gelu, context);
+    pass.drop(branch, branch_dropout(pass.options, layer_, Branch::mlp));
+    return {a.residual_mid, branch};
+  }
+
+  // Replaces the gradient of x after the block by the gradient of x before it, in work.d_residual.
+  // Adds to the gradients of the parameters.
+  void backward(const BlockActivations<T>& a, const Workspace<T>& work, const Pass& pass) const {
+    mlp_backward(a, work, pass);
+    attention_backward(a, work, pass);
+  }
+
+  // The layers, for passes that compose them in another way (infer/batch_model.h).
+  const Norm<T>& ln_1() const { return ln_1_; }
+  const Linear<T>& c_attn() const { return c_attn_; }
+  const Linear<T>& attention_c_proj() const { return attention_c_proj_; }
+  const Norm<T>& ln_2() const { return ln_2_; }
+  const Linear<T>& c_fc() const { return c_fc_; }
+  const Linear<T>& mlp_c_proj() const { return mlp_c_proj_; }
+
+  // Number of floats in Context::scratch that backward() needs for B sequences of T tokens, of
+  // whose rows this rank has at most `own` in the residual stream.
+  std::int64_t scratch_size(std::int64_t B, std::int64_t T_seq, std::int64_t own) const {
+    const std::int64_t rows = B * T_seq;
+    return std::max({ln_1_.scratch_size(own), c_attn_.scratch_size(rows),
+                     attention_.scratch_size(B, T_seq), attention_c_proj_.scratch_size(own),
+                     c_fc_.scratch_size(rows), mlp_c_proj_.scratch_size(own)});
+  }
+
+ private:
+  Block(std::int64_t layer, const std::string& h, const ModelConfig& config,
+        const ParameterTable& table, ParameterSource& source, Attention kind)
+      : layer_(layer),
+        ln_1_(table, h + "ln_1", source),
+        c_attn_(table, h + "attn.c_attn", source),
+        attention_(config.heads, config.head_size(), layer, table.place(), kind),
+        attention_c_proj_(table, h + "attn.c_proj", source),
+        ln_2_(table, h + "ln_2", source),
+        c_fc_(table, h + "mlp.c_fc", source),
+        mlp_c_proj_(table, h + "mlp.c_proj", source) {}
+
+  void mlp_backward(const BlockActivations<T>& a, const Workspace<T>& work,
+                    const Pass& pass) const {
+    Context& context = pass.context;
+    const RowShare& rows = pass.rows;
+    const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
+    const Tensor<T, 2> d_fc = work.d_bt4c(rows, a.fc.shape[1]);
+    const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
+    mlp_c_proj_.backward(d_fc, d_branch, a.gelu, context);
+    gelu_backward<T>(d_fc, d_fc, a.fc, context.stream);
+    c_fc_.backward(d_btc, d_fc, a.ln_2, context);
+    ln_2_.backward(d_residual, d_btc, a.residual_mid, a.ln_2_statistics, d_residual, context);
+  }
+
+  void attention_backward(const BlockActivations<T>& a, const Workspace<T>& work,
+                          const Pass& pass) const {
+    Context& context = pass.context;
+    const RowShare& rows = pass.rows;
+    const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
+    const Tensor<T, 2> d_attention = work.d_btc(rows, a.attention.shape[1]);
+    const Tensor<T, 2> d_qkv = work.d_bt4c(rows, a.qkv.shape[1]);
+    const auto d_branch = branch_gradient(work.d_bt4c(rows), Branch::attention, d_residual, pass);
+    attention_c_proj_.backward(d_attention, d_branch, a.attention, context);
+    attention_.backward(d_qkv, d_attention, a, pass);
+    c_attn_.backward(d_btc, d_qkv, a.ln_1, context);
+    ln_1_.backward(d_residual, d_btc, a.input, a.ln_1_statistics, d_residual, context);
+  }
+
+  // Returns the gradient of a branch: d_residual, or with dropout its masked copy in `buffer`.
+  Tensor<const T, 2> branch_gradient(Tensor<T, 2> buffer, Branch branch, In<T, 2> d_residual,
+                                     const Pass& pass) const {
+    const Dropout dropout = branch_dropout(pass.options, layer_, branch);
+    if (!dropout.enabled()) return d_residual;
+    pass.drop(buffer, d_residual, dropout);
+    return buffer;
+  }
+
+  std::int64_t layer_;
+  Norm<T> ln_1_;
+  Linear<T> c_attn_;
+  SelfAttention<T> attention_;
+  Linear<T> attention_c_proj_;
+  Norm<T> ln_2_;
+  Linear<T> c_fc_, mlp_c_proj_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,44 @@
+#include "llmc/models/gpt2/gpt2_parameters.h"
+
+#include <cmath>
+#include <string>
+
+#include "llmc/base/error.h"
+
+namespace llmc {
+
+ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place,
+                               const Pipeline& pipeline) {
+  // OpenAI's values (Radford et al., 2019): stddev 0.02, for positions 0.01. The 2L projections
+  // into the residual stream have a smaller stddev, 0.02 / sqrt(2L).
+  constexpr float kStddev = 0.02f, kPositionStddev = 0.01f;
+  const float residual_stddev = kStddev / std::sqrt(2.0f * static_cast<float>(config.layers));
+  const Axis vocabulary{AxisName::vocabulary, config.vocabulary, true, kVocabularyMultiple};
+  const Axis positions{AxisName::positions, config.context};
+  const Axis channels{AxisName::channels, config.channels};
+  const Axis qkv{AxisName::parts, 3};
+  const Axis heads{AxisName::heads, config.heads, true};
+  const Axis head_size{AxisName::head_size, config.head_size()};
+  const Axis hidden{AxisName::hidden, 4 * config.channels, true};
+  require(heads.size * head_size.size == config.channels,
+          "the number of heads must divide the channels");
+
+  ParameterTable table(place);
+  table.add_matrix("wte.weight", 0, {{vocabulary}, {channels}}, kStddev);
+  table.add_matrix("wpe.weight", 0, {{positions}, {channels}}, kPositionStddev);
+  for (int l = 0; l < config.layers; ++l) {
+    const std::string h = "h." + std::to_string(l) + ".";
+    const int block = l + 1;
+    table.add_norm(h + "ln_1", block, channels);
+    table.add_linear(h + "attn.c_attn", block, {{channels}, {qkv, heads, head_size}}, kStddev);
+    table.add_linear(h + "attn.c_proj", block, {{heads, head_size}, {channels}}, residual_stddev);
+    table.add_norm(h + "ln_2", block, channels);
+    table.add_linear(h + "mlp.c_fc", block, {{channels}, {hidden}}, kStddev);
+    table.add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual_stddev);
+  }
+  table.add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
+  table.finish(config.layers, pipeline);
+  return table;
+}
+
+}  // namespace llmc

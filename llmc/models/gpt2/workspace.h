@@ -1,0 +1,62 @@
+// Buffers that forward and backward passes reuse, shared by all micro-batches.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "llmc/device/rows.h"
+#include "llmc/models/gpt2/activations.h"
+#include "llmc/nn/logits_buffers.h"
+
+namespace llmc {
+
+template <class T>
+class Workspace {
+ public:
+  // Reserves memory in the plan; usable after plan.allocate(). A row of this rank's logits has
+  // `logit_columns` numbers; 0: it computes none.
+  Workspace(const ModelConfig& config, const RunShape& run, const TensorGroup& group,
+            std::int64_t logit_columns, MemoryPlan& plan)
+      : channels_(config.channels) {
+    const std::int64_t rows = run.rows(), C = config.channels;
+    const std::int64_t own = group.share(rows).stored * C, split = rows * C / group.ranks();
+    plan.reserve("activations", branch_, own);
+    head_.reserve(run, group, logit_columns, plan);
+    if (!run.training) return;
+    plan.reserve("backward buffers", d_residual_, own);
+    plan.reserve("backward buffers", d_btc_, std::max(own, split));
+    plan.reserve("backward buffers", d_bt4c_, std::max(own, 4 * split));
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  const LogitsBuffers<T>& head() const { return head_; }
+
+  // The functions below return views for a batch of which this rank has `rows` rows.
+
+  // (own, C) the output of the last branch, not yet added to the residual stream.
+  Tensor<T, 2> branch(const RowShare& rows) const { return own_rows(branch_, rows); }
+  // (own, C) the gradient of the residual stream at the current point of the backward pass.
+  Tensor<T, 2> d_residual(const RowShare& rows) const { return own_rows(d_residual_, rows); }
+  // Gradients inside a block: (own, C), or with all rows and the columns of this rank; d_bt4c has
+  // at most as many as the hidden layer.
+  Tensor<T, 2> d_btc(const RowShare& rows) const { return own_rows(d_btc_, rows); }
+  Tensor<T, 2> d_btc(const RowShare& rows, std::int64_t columns) const {
+    return {d_btc_.data, {rows.all, columns}};
+  }
+  Tensor<T, 2> d_bt4c(const RowShare& rows) const { return own_rows(d_bt4c_, rows); }
+  Tensor<T, 2> d_bt4c(const RowShare& rows, std::int64_t columns) const {
+    return {d_bt4c_.data, {rows.all, columns}};
+  }
+
+ private:
+  Tensor<T, 2> own_rows(const Tensor<T, 1>& buffer, const RowShare& rows) const {
+    return {buffer.data, {rows.own, channels_}};
+  }
+
+  std::int64_t channels_;
+  LogitsBuffers<T> head_;
+  Tensor<T, 1> branch_, d_residual_, d_btc_, d_bt4c_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,113 @@
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/work_progress.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checkpoint/llmc_model_file.h"
+#include "llmc/io/checkpoint/quantized_config.h"
+#include "llmc/io/checkpoint/quantized_files.h"
+#include "llmc/models/int8_layout.h"
+#include "llmc/models/load_weights.h"
+#include "llmc/models/pretrained.h"
+
+namespace llmc {
+namespace {
+
+// Loads one tensor of `file`; `values` is memory for it.
+template <class File>
+void load_tensor(const File& file, const ParameterSpec& spec, LoadableWeights& weights,
+                 std::vector<float>& values, Stream& stream) {
+  values.resize(static_cast<std::size_t>(spec.size()));
+  if (weights.first_rank()) file.load(spec.name, spec.shape, values.data());
+  weights.spread(values, stream);
+  weights.set_weight(spec, values.data(), stream);
+}
+
+template <class File>
+void load_floats(const std::filesystem::path& path, const File& file, LoadableWeights& weights,
+                 Stream& stream) {
+  WorkProgress progress("loading " + path.string(), weights.table().count());
+  std::vector<float> values;
+  for (const ParameterSpec& spec : weights.table().specs()) {
+    load_tensor(file, spec, weights, values, stream);
+    progress.add(spec.size());
+  }
+}
+
+// The names of the tensors that files of this format have for activations.
+std::vector<std::string> activation_tensors(const ParameterTable& table,
+                                            const QuantizedFormat& format) {
+  std::vector<std::string> names;
+  for (const std::string& layer : linear_layers(table)) {
+    if (format.is_static) names.push_back(input_scale_name(layer));
+    if (format.is_static) names.push_back(input_zero_point_name(layer));
+    if (format.smooths_gelu && layer.ends_with("mlp.c_proj"))
+      names.push_back(input_smoothing_name(layer));
+  }
+  return names;
+}
+
+// Loads what files of this format have for activations.
+void load_activation_scales(const HuggingFaceWeights& file, const QuantizedFormat& format,
+                            const ParameterTable& table, LoadableCodes& codes, Stream& stream) {
+  std::vector<Quantization> fixed;
+  std::vector<float> factors;
+  const std::int64_t hidden = codes.activations().gelu_factors.shape[1];
+  for (const std::string& layer : linear_layers(table)) {
+    if (format.is_static) fixed.push_back(read_input_quantization(file, layer));
+    if (!format.smooths_gelu || !layer.ends_with("mlp.c_proj")) continue;
+    const std::vector<float> own = read_factors(file, input_smoothing_name(layer), {hidden});
+    factors.insert(factors.end(), own.begin(), own.end());
+  }
+  if (!fixed.empty()) codes.set_fixed_quantization(std::move(fixed));
+  if (!factors.empty()) codes.set_gelu_factors(factors, stream);
+}
+
+// Loads INT8 weights as they are stored.
+void load_codes(const std::filesystem::path& path, const QuantizedFormat& format,
+                LoadableWeights& weights, Stream& stream) {
+  LoadableCodes* const codes = weights.quantized();
+  if (codes == nullptr) refuse_quantized(path.string());
+  const ParameterTable& table = weights.table();
+  const HuggingFaceWeights file(path);
+  std::vector<std::string> names, matrices;
+  for (const ParameterSpec& spec : table.specs()) {
+    names.push_back(spec.name);
+    if (is_quantized(spec)) matrices.push_back(spec.name);
+  }
+  require_codes(file, matrices);
+  for (const std::string& name : matrices) names.push_back(scale_name(name));
+  for (const std::string& name : activation_tensors(table, format)) names.push_back(name);
+  file.require_exactly(names);
+  load_activation_scales(file, format, table, *codes, stream);
+  WorkProgress progress("loading " + path.string(), table.count());
+  std::vector<float> values;
+  for (const ParameterSpec& spec : table.specs()) {
+    if (is_quantized(spec)) {
+      const WeightCodes weight =
+          read_quantized_weight(file, spec.name, spec.shape, output_axis(spec));
+      codes->set_codes(spec, weight, stream);
+    } else {
+      load_tensor(file, spec, weights, values, stream);
+    }
+    progress.add(spec.size());
+  }
+}
+
+}  // namespace
+
+void load_weights(const std::filesystem::path& path, LoadableWeights& weights, Stream& stream) {
+  if (is_llmc_model_file(path)) return load_floats(path, LlmcModelFile(path), weights, stream);
+  if (const auto format = read_quantized_format(path))
+    return load_codes(path, *format, weights, stream);
+  const HuggingFaceWeights file(path);
+  require_no_codes(file);
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : weights.table().specs()) names.push_back(spec.name);
+  file.require_exactly(names);
+  load_floats(path, file, weights, stream);
+}
+
+}  // namespace llmc

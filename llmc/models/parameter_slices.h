@@ -1,0 +1,32 @@
+// The part of a parameter that one rank holds, as a slice of a tensor in files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "llmc/io/checkpoint/slice.h"
+#include "llmc/nn/parameter_table.h"
+
+namespace llmc {
+
+// Returns the slice of spec.local(place), in the order of the rank's elements. The tensor's name is
+// `prefix` followed by spec.name; the slice views it with one axis per axis of the parameter. Empty
+// if the rank has no elements of the parameter.
+inline std::optional<Slice> slice_of(const ParameterSpec& spec, const MeshPlace& place,
+                                     const std::string& prefix) {
+  const TensorHeader tensor = {prefix + spec.name, TensorDtype::f32, spec.shape};
+  Shape view, offset, extent;
+  for (const auto* axes : {&spec.axes.rows, &spec.axes.columns}) {
+    for (const Axis& axis : *axes) {
+      const AxisPiece piece = axis.piece(place);
+      if (piece.size == 0) return std::nullopt;
+      view.push_back(axis.size);
+      offset.push_back(piece.begin);
+      extent.push_back(piece.size);
+    }
+  }
+  return Slice::box(tensor, std::move(view), std::move(offset), std::move(extent));
+}
+
+}  // namespace llmc

@@ -1,0 +1,45 @@
+// A model in files: a directory that transformers saved, a checkpoint, a directory with INT8
+// weights or an llm.c model file. Finds it and reads its config; load_weights.h loads its weights.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "llmc/config/model_config.h"
+#include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checkpoint/quantized_config.h"
+#include "llmc/io/tokenizer/tokenizer_interface.h"
+
+namespace llmc {
+
+HuggingFaceConfig to_huggingface(const ModelConfig& config,
+                                 std::optional<std::int64_t> end_of_text);
+
+ModelConfig from_huggingface(const HuggingFaceConfig& config, const std::string& directory);
+
+// Returns the path of the weights that `path` names: a Hugging Face directory, a checkpoint or an
+// llm.c model file itself; for the --out directory of a run, its newest valid checkpoint, which is
+// reported on stderr. Throws for anything else; the error names `flag`.
+std::string find_pretrained(const std::string& flag, const std::string& path);
+
+// How the weights of a directory are INT8; nothing for float weights and llm.c's model files.
+std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path);
+
+// Throws that a model is INT8. Errors call it `name`, such as "--base DIR".
+[[noreturn]] void refuse_quantized(const std::string& name);
+
+// Like find_pretrained(), for a model that must have float weights.
+std::string find_float_model(const std::string& flag, const std::string& path);
+
+// Reads the config of a model from a directory that save_pretrained or this engine wrote, or from
+// an llm.c model file (.bin).
+HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path);
+
+// Throws unless the model has one embedding row per token of the tokenizer. Errors name the model's
+// origin, `weights`, such as "--model DIR".
+void check_vocabulary(const std::string& weights, std::int64_t vocabulary,
+                      const Tokenizer& tokenizer);
+
+}  // namespace llmc

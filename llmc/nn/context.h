@@ -1,0 +1,33 @@
+// The resources that every call on a model needs in addition to its data: the stream on which its
+// work is queued, the matrix products, scratch memory, and the ranks of the run with their
+// communication stream.
+#pragma once
+
+#include <utility>
+
+#include "llmc/comm/ranks.h"
+#include "llmc/device/device.h"
+#include "llmc/nn/fake_quantization.h"
+#include "llmc/nn/tensor_group.h"
+#include "llmc/ops/gemm/matmul.h"
+
+namespace llmc {
+
+struct Context {
+  Context() = default;
+  explicit Context(const GemmOptions& options, Ranks ranks = {})
+      : gemm(options), ranks(std::move(ranks)) {}
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Stream stream;
+  Gemm gemm;
+  // Scratch memory that successive ops share. The owner of the context reserves the largest size
+  // that any of its calls needs; a call that needs more throws.
+  Tensor<float, 1> scratch;
+  Ranks ranks;
+  TensorGroup tensor{ranks};      // the ranks that compute each layer together
+  FakeQuantization quantization;  // what passes quantize in quantization-aware training
+};
+
+}  // namespace llmc

@@ -1,0 +1,64 @@
+// The LayerNorm layer, plain or fused with the residual addition before it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "llmc/nn/context.h"
+#include "llmc/nn/parameter.h"
+#include "llmc/ops/layernorm.h"
+
+namespace llmc {
+
+inline constexpr float kLayerNormEpsilon = 1e-5f;
+
+// Mean and reciprocal standard deviation of each row, as the LayerNorm computed them.
+struct NormStatistics {
+  Tensor<float, 1> mean, rstd;  // (own rows)
+};
+
+template <class T>
+class Norm {
+ public:
+  // The layer with the parameters NAME.weight (C) and NAME.bias (C).
+  Norm(const ParameterTable& table, const std::string& name, ParameterSource& source)
+      : weight_(table, name + ".weight", source), bias_(table, name + ".bias", source) {}
+
+  // out (rows, C) is the normalised inp (rows, C).
+  void forward(Tensor<T, 2> out, const NormStatistics& statistics, In<T, 2> inp,
+               Context& context) const {
+    layernorm_forward<T>(out, statistics.mean, statistics.rstd, inp, weight_.vector(),
+                         bias_.vector(), kLayerNormEpsilon, context.stream);
+  }
+
+  // sum (rows, C) = residual + branch, and out (rows, C) is the normalised sum.
+  void forward_sum(Tensor<T, 2> sum, Tensor<T, 2> out, const NormStatistics& statistics,
+                   In<T, 2> residual, In<T, 2> branch, Context& context) const {
+    residual_layernorm_forward<T>(sum, out, statistics.mean, statistics.rstd, residual, branch,
+                                  weight_.vector(), bias_.vector(), kLayerNormEpsilon,
+                                  context.stream);
+  }
+
+  // Writes d_inp (rows, C): the gradient through the norm, plus d_residual if that has data.
+  // d_residual is the gradient that reaches the norm's input around the norm; d_inp may be
+  // d_residual. Adds to the gradients of the parameters.
+  void backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, const NormStatistics& statistics,
+                In<T, 2> d_residual, Context& context) const {
+    layernorm_backward<T>(d_inp, weight_.vector_gradient(), bias_.vector_gradient(), d_out, inp,
+                          statistics.mean, statistics.rstd, weight_.vector(), d_residual,
+                          context.scratch, context.stream);
+  }
+
+  const Parameter<T>& weight() const { return weight_; }
+  const Parameter<T>& bias() const { return bias_; }
+
+  // Number of floats in Context::scratch that backward() needs for this many rows.
+  std::int64_t scratch_size(std::int64_t rows) const {
+    return layernorm_backward_scratch(rows, weight_.spec().shape[0]);
+  }
+
+ private:
+  Parameter<T> weight_, bias_;
+};
+
+}  // namespace llmc

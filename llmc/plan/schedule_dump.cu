@@ -1,0 +1,92 @@
+#include <bit>
+#include <cstddef>
+#include <string>
+
+#include "llmc/base/file.h"
+#include "llmc/base/notice.h"
+#include "llmc/base/number_text.h"
+#include "llmc/pipeline/csv.h"
+#include "llmc/pipeline/page.h"
+#include "llmc/pipeline/schedule.h"
+#include "llmc/plan/schedule_dump.h"
+
+namespace llmc {
+
+PipelineTimeline gather_timeline(const std::vector<TimedPass>& own, const Pipeline& pipeline,
+                                 const Mesh& mesh, Exchange& exchange) {
+  std::vector<std::int64_t> numbers;
+  for (const TimedPass& pass : own) {
+    numbers.push_back(std::bit_cast<std::int64_t>(pass.begin));
+    numbers.push_back(std::bit_cast<std::int64_t>(pass.end));
+  }
+  const std::vector<std::int64_t> all = exchange.all_gather(numbers);
+  PipelineTimeline timeline;
+  for (int rank = 0; rank < pipeline.shape.ranks; ++rank) {
+    std::size_t next = numbers.size() * static_cast<std::size_t>(mesh.rank_at(rank, 0, 0, 0));
+    const auto time = [&] { return std::bit_cast<double>(all[next++]); };
+    std::vector<TimedPass>& passes = timeline.ranks.emplace_back();
+    for (const PipelinePass& pass : pipeline.passes(rank)) {
+      const double begin = time();
+      passes.push_back({pass, begin, time()});
+    }
+  }
+  return timeline;
+}
+
+namespace {
+
+// A row per pass: its rank, its name, and when it began and ended.
+std::string measured_csv(const PipelineTimeline& timeline) {
+  std::string text = "rank,pass,begin_ms,end_ms\n";
+  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    for (const TimedPass& t : timeline.ranks[rank]) {
+      text += std::to_string(rank) + "," + t.pass.name() + "," +
+              number_text("%.4f", t.begin - timeline.begin()) + "," +
+              number_text("%.4f", t.end - timeline.begin()) + "\n";
+    }
+  }
+  return text;
+}
+
+std::string percent(double fraction) {
+  return number_text("%.1f", 100 * fraction) + "%";
+}
+
+}  // namespace
+
+void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline>& measured) {
+  const std::string& path = config.ranks.dump_schedule;
+  if (path.empty()) return;
+  const Pipeline& pipeline = config.pipeline;
+  const PipelineTimeline computed = timeline_in_steps(pipeline.schedule, pipeline.shape);
+  std::string files = path;
+  if (path.ends_with(".html")) {
+    std::vector<NamedTimeline> timelines = {
+        {"Computed: every pass takes one step", "steps", computed}};
+    if (measured) {
+      timelines.push_back({"Measured: step " + std::to_string(measured->step) + " of the run", "ms",
+                           measured->timeline});
+    }
+    const PipelineShape& shape = pipeline.shape;
+    write_file(path, pipeline_page("Pipeline of " + std::to_string(shape.ranks) + " ranks, " +
+                                       std::to_string(shape.micro_batches) + " micro-batches, " +
+                                       std::to_string(shape.chunks) +
+                                       (shape.chunks == 1 ? " chunk" : " chunks") + " per rank",
+                                   timelines));
+  } else {
+    write_file(path, pipeline_csv(pipeline.schedule, pipeline.shape));
+    if (measured) {
+      const std::string second = path.substr(0, path.rfind('.')) + ".measured.csv";
+      write_file(second, measured_csv(measured->timeline));
+      files += " and " + second;
+    }
+  }
+  Notice::print("schedule: bubble " + percent(computed.bubble()) +
+                " if all passes take equal time" +
+                (measured ? ", " + percent(measured->timeline.bubble()) + " measured in step " +
+                                std::to_string(measured->step)
+                          : "") +
+                ", written to " + files);
+}
+
+}  // namespace llmc

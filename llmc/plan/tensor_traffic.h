@@ -1,0 +1,129 @@
+// The bytes that a rank sends in its tensor group: formulae, which equal what its communicator
+// counts.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "llmc/config/model_config.h"
+#include "llmc/config/run_shape.h"
+#include "llmc/device/math.h"
+#include "llmc/nn/stage.h"
+#include "llmc/ops/fake_quantize.h"
+
+namespace llmc {
+
+// Bytes that a rank sends in one group, by kind of collective.
+struct GroupTraffic {
+  std::int64_t all_reduce = 0, reduce_scatter = 0, all_gather = 0, broadcast = 0, message = 0;
+
+  std::int64_t all() const {
+    return all_reduce + reduce_scatter + all_gather + broadcast + message;
+  }
+  GroupTraffic& operator+=(const GroupTraffic& other) {
+    all_reduce += other.all_reduce;
+    reduce_scatter += other.reduce_scatter;
+    all_gather += other.all_gather;
+    broadcast += other.broadcast;
+    message += other.message;
+    return *this;
+  }
+  bool operator==(const GroupTraffic&) const = default;
+  GroupTraffic operator+(const GroupTraffic& other) const { return GroupTraffic(*this) += other; }
+  GroupTraffic operator*(std::int64_t times) const {
+    return {times * all_reduce, times * reduce_scatter, times * all_gather, times * broadcast,
+            times * message};
+  }
+};
+
+// Bytes that a rank of n sends if the operand has `payload` bytes; twice for an all-reduce.
+inline std::int64_t bytes_sent(std::int64_t payload, std::int64_t n) {
+  return ceil_div(payload * (n - 1), n);
+}
+
+// The collectives of passes over a batch of `rows` rows through a stage, with `ranks` tensor ranks.
+// `size`: bytes of an activation. One rank sends nothing.
+class TensorTraffic {
+ public:
+  TensorTraffic(const ModelConfig& config, const RunShape& run, std::int64_t rows, int ranks,
+                std::int64_t size)
+      : TensorTraffic(config, run, {.end = config.layers}, rows, ranks, size) {}
+  TensorTraffic(const ModelConfig& config, const RunShape& run, const Stage& stage,
+                std::int64_t rows, int ranks, std::int64_t size)
+      : config_(config), run_(run), stage_(stage), rows_(rows), ranks_(ranks), size_(size) {}
+
+  // Two sums per layer, and that of the embeddings. If rows are spread, the inputs of c_attn and
+  // c_fc are gathered. Passes are quantized if run.qat allows it.
+  GroupTraffic forward() const {
+    const std::int64_t L = stage_.blocks();
+    return sum() * (2 * L + (stage_.embedding ? 1 : 0)) + gather() * (2 * L) + ranges() * (2 * L);
+  }
+  // Two sums per layer, and that of the head. If rows are spread, the inputs of c_attn and c_fc are
+  // gathered again, and the gradients of both branches, of the embeddings and the head's input.
+  GroupTraffic backward() const {
+    const std::int64_t L = stage_.blocks(), head = stage_.head ? 1 : 0;
+    const std::int64_t ends = head + (stage_.embedding ? 1 : 0);
+    return sum() * (2 * L + head) + gather() * (4 * L + ends) + ranges() * (2 * L) +
+           statistics() * head;
+  }
+  // The scales of the weights whose rows are split, in quantized passes: once after each update.
+  GroupTraffic scales() const {
+    if (run_.qat == QatMode::none) return {};
+    GroupTraffic traffic;
+    for (const std::int64_t inputs : {config_.channels, 4 * config_.channels}) {
+      const std::int64_t magnitudes = magnitude_parts(inputs / ranks_) * config_.channels;
+      const auto bytes = static_cast<std::int64_t>(sizeof(float)) * magnitudes * ranks_;
+      traffic.all_gather += bytes_sent(bytes, ranks_);
+    }
+    return traffic * stage_.blocks();
+  }
+  // The losses of an evaluation.
+  GroupTraffic losses() const { return gather() + statistics(); }
+  // The logits of one row, of which each rank has `columns`.
+  GroupTraffic row_logits(std::int64_t columns) const {
+    GroupTraffic traffic{.all_gather = bytes_sent(size_ * columns * ranks_, ranks_)};
+    if (spreads_rows()) traffic.broadcast = bytes_sent(size_ * config_.channels, ranks_);
+    return traffic;
+  }
+
+ private:
+  bool spreads_rows() const { return run_.spreads_rows(ranks_); }
+  // Bytes of the rows of the residual stream, with padding.
+  std::int64_t stream_bytes() const {
+    const std::int64_t rows = spreads_rows() ? round_up(rows_, std::int64_t{ranks_}) : rows_;
+    return size_ * rows * config_.channels;
+  }
+  GroupTraffic sum() const {
+    if (spreads_rows()) return {.reduce_scatter = bytes_sent(stream_bytes(), ranks_)};
+    return {.all_reduce = bytes_sent(2 * stream_bytes(), ranks_)};
+  }
+  GroupTraffic gather() const {
+    if (!spreads_rows()) return {};
+    return {.all_gather = bytes_sent(stream_bytes(), ranks_)};
+  }
+  // Two floats per row of an input whose columns are split, if inputs are quantized.
+  GroupTraffic ranges() const {
+    if (run_.qat != QatMode::w8a8) return {};
+    constexpr std::int64_t kRow = 2 * sizeof(float);
+    return {.all_gather = bytes_sent(kRow * rows_ * ranks_, ranks_)};
+  }
+  // Three floats per row of the vocabulary's slices, gathered chunk by chunk.
+  GroupTraffic statistics() const {
+    constexpr std::int64_t kRow = 3 * sizeof(float);
+    GroupTraffic traffic;
+    const std::int64_t step = run_.chunk_rows();
+    for (std::int64_t first = 0; first < rows_; first += step) {
+      traffic.all_gather += bytes_sent(kRow * std::min(step, rows_ - first) * ranks_, ranks_);
+    }
+    return traffic;
+  }
+
+  ModelConfig config_;
+  RunShape run_;
+  Stage stage_;
+  std::int64_t rows_;
+  int ranks_;
+  std::int64_t size_;
+};
+
+}  // namespace llmc
