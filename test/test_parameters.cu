@@ -220,8 +220,8 @@ TEST_SUITE("parameters") {
     CHECK(rows(table.find("wte.weight"), 2, 25216) == Sizes{25216, 25041});
     CHECK(rows(table.find("wte.weight"), 4, 12672) == Sizes{12672, 12672, 12672, 12241});
     // If a multiple of 128 would leave ranks without tokens, it is a multiple of 8.
-    const ParameterTable tiny = gpt2_parameters(small_config(8, 8, 17)),
-                         short_last(small_config(2, 8, 127));
+    const ParameterTable tiny = gpt2_parameters(small_config(8, 8, 17));
+    const ParameterTable short_last = gpt2_parameters(small_config(2, 8, 127));
     CHECK(rows(tiny.find("wte.weight"), 8, 8) == Sizes{8, 8, 1, 0, 0, 0, 0, 0});
     CHECK(rows(tiny.find("wte.weight"), 1, 128) == Sizes{17});
     CHECK(rows(short_last.find("wte.weight"), 2, 64) == Sizes{64, 63});
@@ -232,8 +232,8 @@ TEST_SUITE("parameters") {
   TEST_CASE("tensor ranks have equal offsets, and equal copies come last in a block") {
     const ModelConfig config = small_config(4, 12, 300);
     for (const std::int64_t ranks : {2, 4}) {
-      const ParameterTable first = gpt2_parameters(config, {0, ranks}),
-                           last(config, {ranks - 1, ranks});
+      const ParameterTable first = gpt2_parameters(config, {0, ranks});
+      const ParameterTable last = gpt2_parameters(config, {ranks - 1, ranks});
       std::map<int, std::int64_t> split_end, copies_begin;
       for (const ParameterSpec& spec : first.specs()) {
         CAPTURE(spec.name);

@@ -18,7 +18,7 @@ namespace {
 // The weights of a fixture on the host, and those of models in inference made from them.
 struct Model {
   explicit Model(const Fixture& fixture)
-      : config(engine_config(fixture.config())), table(config), weights(table) {
+      : config(engine_config(fixture.config())), table(gpt2_parameters(config)), weights(table) {
     Stream stream;
     const oracle::Tensors parameters = fixture.parameters();
     for (const ParameterSpec& spec : table.specs()) {
