@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the pages: links lead to files and headings that exist, and the tour names code that exists.
+"""Tests the pages: links lead to files and headings that exist, and the tour names and quotes code that exists.
 
     python3 test/test_pages.py [PATTERN]
 
@@ -61,6 +61,32 @@ def unknown_code(page, text):
     return unknown
 
 
+def without_spaces(text):
+    return re.sub(r"\s", "", text)
+
+
+def changed_quotes(page, text):
+    """The C++ blocks of a page that are not in the file of the last link before them.
+
+    Spaces and line breaks do not count. A line with only dots (..., or a comment of them) stands for lines that are left out.
+    """
+    changed, path = [], None
+    for number, part in enumerate(re.split(r"^```cpp\n(.*?)^```$", text, flags=re.S | re.M)):
+        if number % 2 == 0:
+            for _, target in LINK.findall(prose(part)):
+                path = page.parent / target.partition("#")[0]
+            continue
+        source = without_spaces(path.read_text(encoding="utf-8")) if path and path.is_file() else ""
+        end = 0
+        for piece in re.split(r"^\s*(?://\s*)?\.\.\.\s*$", part, flags=re.M):
+            begin = source.find(without_spaces(piece), end)
+            if begin < 0:
+                changed.append(f"{piece.strip().splitlines()[0]} in {path and path.name}")
+                break
+            end = begin + len(without_spaces(piece))
+    return changed
+
+
 def test_links_of_all_pages_resolve(_):
     num_links = 0
     for page in pages():
@@ -83,6 +109,15 @@ def test_the_tour_links_to_code(_):
     expect(count >= 30, f"{count} links to code")
 
 
+def test_the_tour_quotes_code(_):
+    tour = ROOT / "llmc/TOUR.md"
+    text = tour.read_text(encoding="utf-8")
+    changed = changed_quotes(tour, text)
+    expect(not changed, f"{changed}")
+    count = text.count("```cpp\n")
+    expect(count >= 12, f"{count} blocks of code")
+
+
 def test_broken_links_are_reported(folder):
     page = folder / "page.md"
     (folder / "code.h").write_text("int answer();\n")
@@ -99,6 +134,19 @@ def test_unknown_code_is_reported(folder):
     page = folder / "page.md"
     for link, unknown in [("[`Answer::value`](code.h)", False), ("[`Answer::values`](code.h)", True), ("[`Answ`](code.h)", True)]:
         expect(bool(unknown_code(page, link)) == unknown, link)
+
+
+def test_changed_quotes_are_reported(folder):
+    (folder / "code.h").write_text("struct Answer {\n  int value() { return 42; }\n  int twice() {\n    return 84;\n  }\n};\n")
+    (folder / "other.h").write_text("struct Other {};\n")
+    page = folder / "page.md"
+    for link, quote, changed in [
+            ("code.h", "int value() { return 42; }", False), ("code.h", "int value() {\n  return 42;\n}", False),
+            ("code.h", "int value() { return 43; }", True), ("code.h", "struct Answer {\n...\n  int twice() {", False),
+            ("code.h", "int twice() {\n...\nstruct Answer {", True), ("code.h", "struct Answer {\n  // ...\n};", False),
+            ("other.h", "int value() { return 42; }", True), ("missing.h", "int value() { return 42; }", True)]:
+        text = f"[the other](other.h), [the code]({link}):\n\n```cpp\n{quote}\n```\n"
+        expect(bool(changed_quotes(page, text)) == changed, f"{quote} in {link}")
 
 
 if __name__ == "__main__":
