@@ -206,8 +206,8 @@ def scripts():
         text = path.read_text()
         if "ArgumentParser(" in text and '__name__ == "__main__"' in text:
             yield [sys.executable, path, "--help"]
-    for name in ("run.sh", "setup.sh", "reference_model.sh", "get_gpt2.sh"):
-        yield [ROOT / "scripts" / name, "--help"]
+    for name in ("scripts/run.sh", "scripts/setup.sh", "scripts/get_gpt2.sh", "dev/experiments/reference_model.sh"):
+        yield [ROOT / name, "--help"]
     if shutil.which("mpirun"):
         yield [ROOT / "scripts/run.sh", "--dry-run", "-np", 2, "true"]
 

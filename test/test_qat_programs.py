@@ -13,7 +13,7 @@ from runner import Skip, expect
 from test_programs import ROOT, Program, run_program_tests, same_state
 from test_rank_programs import environment, require_mpi
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "dev/experiments"))
 from int8_common import outlier_copy, table_of  # noqa: E402
 
 RUN = ["--lr", "1e-2", "--warmup", 0, "--val", "text.txt", "--eval-batches", 2, "--sample-every", 0]
@@ -112,9 +112,9 @@ def test_the_exported_int8_model_has_the_loss_of_the_evaluation(program):
 
 
 def results(program, part, *flags):
-    """Runs scripts/qat_results.py on base/step_000060. Returns its exit code and its standard output."""
+    """Runs dev/experiments/qat_results.py on base/step_000060. Returns its exit code and its standard output."""
     files = ["base/step_000060", "text.txt"] + ([] if part == "time" else ["text.txt", "--limit", 50])
-    words = [ROOT / "scripts/qat_results.py", part, *files, "--programs", program.binary.parent, "--batch-size", 2,
+    words = [ROOT / "dev/experiments/qat_results.py", part, *files, "--programs", program.binary.parent, "--batch-size", 2,
              *flags]
     done = subprocess.run([str(word) for word in words], cwd=program.folder, capture_output=True, text=True, timeout=300,
                           env=environment(), check=False)

@@ -2,7 +2,7 @@
 # Trains the model on which inference is measured, and prints its held-out perplexity next to those of
 # n-gram models. Exits 1 if it is not below half of the unigram model's.
 #
-#   scripts/reference_model.sh [OPTIONS] [TEXTS] [VOCABULARY]
+#   dev/experiments/reference_model.sh [OPTIONS] [TEXTS] [VOCABULARY]
 #
 #   TEXTS        folder of .txt files [../shared/data/text]
 #   VOCABULARY   folder with GPT-2's encoder.json and vocab.bpe [../shared/data/gpt2]
@@ -21,7 +21,7 @@
 # model to measure; it is only printed.
 set -euo pipefail
 invoked=$PWD
-cd "$(dirname "$(readlink -f "$0")")/.."
+cd "$(dirname "$(readlink -f "$0")")/../.."
 fail() { echo "reference_model.sh: $1" >&2; exit "${2:-1}"; }
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$invoked/$1" ;; esac; }
 

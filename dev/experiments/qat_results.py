@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures quantization-aware training (train_gpt2 --qat), and prints Markdown tables.
 
-    scripts/qat_results.py time MODEL TRAIN
-    scripts/qat_results.py seeds MODEL TRAIN HELDOUT
-    scripts/qat_results.py recovery MODEL TRAIN HELDOUT
+    dev/experiments/qat_results.py time MODEL TRAIN
+    dev/experiments/qat_results.py seeds MODEL TRAIN HELDOUT
+    dev/experiments/qat_results.py recovery MODEL TRAIN HELDOUT
 
-MODEL is a float model, such as that of scripts/reference_model.sh. TRAIN and HELDOUT are texts (.txt)
+MODEL is a float model, such as that of dev/experiments/reference_model.sh. TRAIN and HELDOUT are texts (.txt)
 or tokens (.bin). Every part trains MODEL for some steps; PART --help lists its settings. Each limit is
 printed as `ok` or `MISSED`; the exit code is 1 if one is missed.
 
@@ -43,8 +43,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import standard_output
 from int8_common import ROOT, Comparison, fail, outlier_copy, print_table, run, save_predictions
+
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+import standard_output  # noqa: E402
 
 W8A8 = ["--qat", "w8a8"]
 SYMMETRIC = ["--zero-points", "off"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what each INT8 mode of a model costs, and prints a Markdown table.
 
-    scripts/int8_quality.py MODEL TEXT --calibrate FILE [--infer-gpt2 ./infer_gpt2] [--last-words TEXT]
+    dev/experiments/int8_quality.py MODEL TEXT --calibrate FILE [--infer-gpt2 ./infer_gpt2] [--last-words TEXT]
         [--outliers FACTOR] [--limit N] [--speed]
 
 MODEL is a float model for infer_gpt2 -m. TEXT (.txt or .bin) is held out: every mode is compared with the float model
@@ -24,8 +24,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import standard_output
 from int8_common import ROOT, Comparison, outlier_copy, print_table, run, save_predictions, table_of
+
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+import standard_output  # noqa: E402
 
 MODES = [("float", []), ("w8", ["--quant", "w8"]), ("w8a8", ["--quant", "w8a8"]),
          ("w8a8, smoothed", ["--quant", "w8a8", "CALIBRATE"]),
