@@ -10,7 +10,8 @@
 
 namespace llmc {
 
-// What the forward pass stores for the backward pass, for the NH heads of HS channels of a rank.
+// The values that the forward pass stores for the backward pass, for the NH heads of HS channels of
+// a rank.
 template <class T>
 struct AttentionActivations {
   Tensor<T, 2> qkv;              // (B*T, 3 NH HS)
