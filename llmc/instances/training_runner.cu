@@ -17,7 +17,7 @@ std::unique_ptr<TrainingRunner> make_training_runner(Dtype dtype, const Gpt2Conf
 std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const Gpt2Config& config,
                                                   const RunShape& shape, Context& context) {
   return dispatch_dtype(dtype, [&]<class T>() {
-    const ParameterTable table(config, context.tensor.place(), shape.pipeline);
+    const ParameterTable table(config, context.tensor.place(), shape.pipeline, shape.frozen);
     MemoryPlan plan;
     TrainingState<T> state(table, shape, context, plan);
     const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);

@@ -24,7 +24,7 @@ class Engine {
   Engine(const Gpt2Config& config, const RunShape& shape, const GemmOptions& gemm = {},
          Ranks ranks = {})
       : context_(gemm, std::move(ranks)),
-        table_(config, context_.tensor.place(), shape.pipeline),
+        table_(config, context_.tensor.place(), shape.pipeline, shape.frozen),
         state_(make_state(table_, shape, context_, memory_)),
         runner_(config, table_, state_.source(), shape, context_, memory_) {}
   Engine(const Engine&) = delete;

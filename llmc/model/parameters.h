@@ -72,6 +72,9 @@ struct ParameterSpec {
   Initializer initializer = Initializer::zero;
   float stddev = 0;           // for Initializer::normal
   bool weight_decay = false;  // true for matrices and embeddings
+  // Whether training changes the parameter. Only trainable parameters have gradients, moments and
+  // master weights. The others are frozen.
+  bool trainable = true;
   int block = 0;            // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
   std::uint32_t id = 0;     // index in the table; the tensor's key for random numbers
   std::int64_t offset = 0;  // first element in the array that holds all tensors of a tensor rank
@@ -165,9 +168,11 @@ inline constexpr std::int64_t kParameterAlignment = 1024;
 class ParameterTable {
  public:
   // The rank at `place` holds `part` of each parameter, or nothing of it if that belongs to another
-  // pipeline rank. Throws if the ranks cannot split one.
+  // pipeline rank. `frozen`: names of parameters that are not trainable. Throws if the ranks cannot
+  // split a parameter, if a frozen one does not exist, and if all are frozen.
   explicit ParameterTable(const Gpt2Config& config, const MeshPlace& place = {},
-                          const Pipeline& pipeline = {})
+                          const Pipeline& pipeline = {},
+                          const std::vector<std::string>& frozen = {})
       : place_(place) {
     // OpenAI's values (Radford et al., 2019): stddev 0.02, for positions 0.01. The 2L projections
     // into the residual stream have a smaller stddev, 0.02 / sqrt(2L).
@@ -196,6 +201,7 @@ class ParameterTable {
       add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual_stddev);
     }
     add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
+    freeze(frozen);
     compute_offsets();
     set_holders(config.layers, pipeline);
   }
@@ -212,6 +218,8 @@ class ParameterTable {
 
   // Number of elements of the array that holds this rank's part of all tensors, including gaps.
   std::int64_t stored_size() const { return stored_size_; }
+  // The same for the trainable parameters, which come first in it.
+  std::int64_t trainable_size() const { return trainable_size_; }
 
   // Number of parameters of the whole model, without padding and gaps.
   std::int64_t count() const {
@@ -255,15 +263,32 @@ class ParameterTable {
     add_matrix(name + ".weight", block, axes, stddev);
     add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);
   }
+  void freeze(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      find(name);
+      for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && spec.name != name;
+    }
+    require(std::ranges::any_of(specs_, &ParameterSpec::trainable),
+            "all parameters are frozen: there is nothing to train");
+  }
+
+  // Trainable parameters come before frozen ones, so that arrays of gradients and moments have the
+  // offsets of arrays of weights.
+  void compute_offsets() {
+    append_blocks(true);
+    trainable_size_ = stored_size_;
+    append_blocks(false);
+  }
   // Blocks are neighbours, in their order. With several tensor ranks, the parameters that these
   // hold in equal copies come last in their block, so that one all-reduce adds up their gradients.
-  void compute_offsets() {
+  void append_blocks(bool trainable) {
     for (auto first = specs_.begin(); first != specs_.end();) {
       const auto end = std::find_if(first, specs_.end(), [&](const ParameterSpec& spec) {
         return spec.block != first->block;
       });
       for (const bool split : {true, false}) {
         for (auto spec = first; spec != end; ++spec) {
+          if (spec->trainable != trainable) continue;
           if (place_.tensor_ranks > 1 ? spec->part.split == split : split) append(*spec);
         }
       }
@@ -289,7 +314,7 @@ class ParameterTable {
 
   MeshPlace place_;
   std::vector<ParameterSpec> specs_;
-  std::int64_t stored_size_ = 0;
+  std::int64_t stored_size_ = 0, trainable_size_ = 0;
 };
 
 }  // namespace llmc
