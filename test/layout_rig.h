@@ -33,6 +33,7 @@ struct LayoutOptions {
   bool standard_attention = false;
   QatMode qat = QatMode::none;
   bool zero_points = false;
+  std::vector<std::string> frozen = {};  // names of parameters
 
   ModelConfig config() const {
     return {.vocabulary = vocabulary,
@@ -127,6 +128,7 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
   shape.sequence_parallel = layout.sequence_parallel;
   shape.qat = options.qat;
   shape.pipeline = layout.pipeline(options.layers);
+  shape.frozen = options.frozen;
   const std::int64_t first = ranks.data_rank(), data_ranks = ranks.mesh().data_ranks();
   ModelRig<T> rig(options.config(), shape, std::move(ranks));
   TrainingState<T>& state = rig.state();

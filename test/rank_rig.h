@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,13 +45,20 @@ inline Batch random_batch(std::int64_t first, std::int64_t B) {
   return batch;
 }
 
+// The shape of a run with frozen parameters.
+inline RunShape frozen_shape(const RunConfig& config, const std::vector<std::string>& frozen) {
+  RunShape shape = config.run_shape();
+  shape.frozen = frozen;
+  return shape;
+}
+
 // A rank of a run, with its own engine.
 template <class T>
 struct Rank {
-  Rank(World& world, const RunConfig& run_config)
+  Rank(World& world, const RunConfig& run_config, const std::vector<std::string>& frozen = {})
       : config(run_config),
         exchange(world),
-        engine(config.shape, config.run_shape(), {}, Ranks(world, config.mesh())) {
+        engine(config.shape, frozen_shape(config, frozen), {}, Ranks(world, config.mesh())) {
     engine.allocate();
     engine.state().initialise(5, engine.stream());
   }

@@ -251,6 +251,49 @@ TEST_SUITE("parameters") {
     }
   }
 
+  TEST_CASE("frozen parameters come after all trainable ones, each in the order of blocks") {
+    const ModelConfig config = small_config(4, 12, 300);
+    const std::vector<std::string> frozen = {"wpe.weight", "h.0.attn.c_attn.weight",
+                                             "h.0.ln_2.bias"};
+    for (const std::int64_t ranks : {1, 2}) {
+      const ParameterTable whole = gpt2_parameters(config, {0, ranks});
+      const ParameterTable table = gpt2_parameters(config, {0, ranks}, {}, frozen);
+      std::int64_t size = 0;
+      std::map<std::int64_t, const ParameterSpec*> by_offset;
+      for (const ParameterSpec& spec : table.specs()) {
+        CAPTURE(spec.name);
+        CHECK(spec.trainable == (std::ranges::find(frozen, spec.name) == frozen.end()));
+        CHECK((spec.offset < table.trainable_size()) == spec.trainable);
+        CHECK(spec.id == whole.find(spec.name).id);  // random numbers do not depend on it
+        if (spec.trainable) size += round_up(spec.stored_size(), kParameterAlignment);
+        by_offset[spec.offset] = &spec;
+      }
+      CHECK(by_offset.size() == table.specs().size());
+      CHECK(table.trainable_size() == size);
+      CHECK(table.stored_size() == whole.stored_size());
+      CHECK(table.count() == whole.count());
+      CHECK(whole.trainable_size() == whole.stored_size());
+      std::pair<bool, int> last{false, 0};  // whether frozen, and block
+      for (const auto& [offset, spec] : by_offset) {
+        CHECK(last <= std::pair(!spec->trainable, spec->block));
+        last = {!spec->trainable, spec->block};
+      }
+    }
+  }
+
+  TEST_CASE("a table refuses frozen parameters that do not exist, and to freeze all") {
+    const ModelConfig config = small_config(4, 12, 300);
+    CHECK(contains(complaint([&] { gpt2_parameters(config, {}, {}, {"h.9.ln_1.bias"}); }),
+                   "there is no parameter 'h.9.ln_1.bias'"));
+    std::vector<std::string> names;
+    const ParameterTable table = gpt2_parameters(config);
+    for (const ParameterSpec& spec : table.specs()) names.push_back(spec.name);
+    CHECK(contains(complaint([&] { gpt2_parameters(config, {}, {}, names); }),
+                   "all parameters are frozen"));
+    names.pop_back();
+    CHECK(gpt2_parameters(config, {}, {}, names).trainable_size() == kParameterAlignment);
+  }
+
   TEST_CASE("the parts of all ranks contain each element once, and are slices of it in files") {
     for (const auto& [spec, ranks] : examples()) {
       CAPTURE(spec.name);

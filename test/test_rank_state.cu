@@ -233,7 +233,8 @@ TEST_SUITE("rank state") {
         rank.stream().observe(nullptr);
         // The embeddings are the last bucket. The others were reduced one by one, each followed by
         // launches of the next block.
-        const auto blocks = static_cast<std::int64_t>(rank.state().layout().buckets().size());
+        const auto blocks =
+            static_cast<std::int64_t>(rank.state().layout().trainable_buckets().size());
         for (std::int64_t reduced = 0; reduced < blocks; ++reduced) CHECK(trace.has(reduced));
       });
     }
@@ -250,7 +251,8 @@ TEST_SUITE("rank state") {
       rank.stream().observe(nullptr);
       // Launches of the embedding come after two gathers, those of block l after l + 2.
       CHECK(trace.counts().front() == 2);
-      const auto blocks = static_cast<std::int64_t>(rank.state().layout().buckets().size());
+      const auto blocks =
+          static_cast<std::int64_t>(rank.state().layout().trainable_buckets().size());
       for (std::int64_t gathers = 2; gathers <= blocks; ++gathers) CHECK(trace.has(gathers));
       CHECK(trace.counts().back() == blocks);
     });

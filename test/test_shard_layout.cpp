@@ -51,12 +51,12 @@ TEST_SUITE("shard layout") {
         const ShardLayout layout(table, 1, shards, 0);
         CHECK(layout.shard_size() * shards == layout.whole_size());
         CHECK(layout.shard_size() % kParameterAlignment == 0);
-        CHECK(layout.buckets().size() == static_cast<std::size_t>(config.layers) + 2);
+        CHECK(layout.trainable_buckets().size() == static_cast<std::size_t>(config.layers) + 2);
         // Padding: less than a piece of 1024 elements per bucket and rank.
         const auto padding = layout.whole_size() - table.stored_size();
         CHECK(padding >= 0);
-        CHECK(padding <
-              static_cast<std::int64_t>(layout.buckets().size()) * shards * kParameterAlignment);
+        CHECK(padding < static_cast<std::int64_t>(layout.trainable_buckets().size()) * shards *
+                            kParameterAlignment);
       }
     }
   }
@@ -77,6 +77,50 @@ TEST_SUITE("shard layout") {
         CHECK(part.shard_offset == spec.offset);
       }
     }
+  }
+
+  TEST_CASE("trainable parameters have the first offsets of every array") {
+    const ModelConfig config{
+        .vocabulary = 211, .context = 16, .layers = 2, .heads = 2, .channels = 16};
+    const std::vector<std::string> frozen = {"wte.weight", "h.0.ln_1.bias", "h.1.mlp.c_fc.weight",
+                                             "ln_f.weight", "ln_f.bias"};
+    const ParameterTable table = gpt2_parameters(config, {}, {}, frozen);
+    for (const int shards : {1, 2, 3, 8}) {
+      CAPTURE(shards);
+      check_parts(table, 3, shards);
+      const ShardLayout layout(table, 3, shards, shards - 1);
+      CHECK(layout.trainable_shard_size() * shards == layout.trainable_whole_size());
+      CHECK(layout.trainable_shard_size() < layout.shard_size());
+      for (const ParameterSpec& spec : table.specs()) {
+        CAPTURE(spec.name);
+        const OwnedPart part = layout.own_part(spec);
+        if (part.size == 0) continue;
+        const bool is_first = part.shard_offset + part.size <= layout.trainable_shard_size();
+        CHECK(is_first == spec.trainable);
+        CHECK((part.shard_offset >= layout.trainable_shard_size()) != spec.trainable);
+        CHECK((layout.whole_offset(spec) >= layout.trainable_whole_size()) != spec.trainable);
+      }
+      // The final norm has no trainable bucket, and the first layer has a small frozen one.
+      CHECK_FALSE(layout.trainable_buckets().back().is_held);
+      CHECK(layout.trainable_block_size(3) == 0);
+      CHECK(layout.block_size(3) > 0);
+      CHECK(layout.held_buckets(3).size() == 1);
+      CHECK(layout.held_buckets(1).size() == 2);
+      CHECK(layout.frozen_buckets()[1].size == kParameterAlignment);
+    }
+  }
+
+  TEST_CASE("with nothing frozen, frozen buckets are empty") {
+    const ParameterTable table = gpt2_parameters(
+        {.vocabulary = 211, .context = 16, .layers = 2, .heads = 2, .channels = 16});
+    const ShardLayout layout(table, 3, 2, 1);
+    for (const Bucket& bucket : layout.frozen_buckets()) {
+      CHECK_FALSE(bucket.is_held);
+      CHECK(bucket.stored == 0);
+    }
+    CHECK(layout.trainable_whole_size() == layout.whole_size());
+    CHECK(layout.trainable_shard_size() == layout.shard_size());
+    CHECK(layout.largest_trainable_layer() == layout.largest_layer());
   }
 
   TEST_CASE("wrong stages and places are refused") {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmc/config/train_table.h"
-#include "llmc/train/training_runner.h"
+#include "llmc/parallel/training_runner.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -27,7 +27,7 @@ Batch counting_batch(std::int64_t B, std::int64_t T, std::int64_t vocabulary, st
   return batch;
 }
 
-std::vector<float> train(Dtype dtype, const Gpt2Config& config, const RunShape& shape, int steps) {
+std::vector<float> train(Dtype dtype, const ModelConfig& config, const RunShape& shape, int steps) {
   const OptimizerOptions options = default_run_config().optimizer;
   auto read_batch = [&, seed = std::uint64_t{1}]() mutable {
     return counting_batch(shape.B, shape.T, config.vocabulary, seed++);
@@ -57,7 +57,7 @@ std::vector<float> train(Dtype dtype, const Gpt2Config& config, const RunShape& 
 
 TEST_SUITE("tour") {
   TEST_CASE("the training loop of the tour learns to count") {
-    const Gpt2Config config{
+    const ModelConfig config{
         .vocabulary = 31, .context = 8, .layers = 2, .heads = 2, .channels = 16};
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
       CAPTURE(dtype_name(dtype));

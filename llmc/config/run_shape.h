@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "llmc/config/choices.h"
 #include "llmc/pipeline/pipeline.h"
@@ -27,6 +29,8 @@ struct RunShape {
   QatMode qat = QatMode::none;
   // The stages of the pipeline ranks and their passes of a step.
   Pipeline pipeline = {};
+  // Names of the parameters that training does not change (ParameterSpec::name).
+  std::vector<std::string> frozen = {};
 
   std::int64_t rows() const { return B * T; }
   bool spreads_rows(std::int64_t tensor_ranks) const {

@@ -18,7 +18,8 @@ std::unique_ptr<TrainingRunner> make_training_runner(Dtype dtype, const ModelCon
 std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const ModelConfig& config,
                                                   const RunShape& shape, Context& context) {
   return dispatch_dtype(dtype, [&]<class T>() {
-    const ParameterTable table = gpt2_parameters(config, context.tensor.place(), shape.pipeline);
+    const ParameterTable table =
+        gpt2_parameters(config, context.tensor.place(), shape.pipeline, shape.frozen);
     MemoryPlan plan;
     TrainingState<T> state(table, shape, context, plan);
     const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);

@@ -62,8 +62,9 @@ class ParameterSource {
   virtual float* gradient(const ParameterSpec& spec) = 0;
 };
 
-// Keeps everything in memory all the time, in two arrays laid out by the table. The arrays must
-// outlive this object; they may get their addresses after its construction.
+// Keeps everything in memory all the time, in two arrays laid out by the table: weights
+// (table.stored_size()) and gradients (table.trainable_size()). The arrays must outlive this
+// object; they may get their addresses after its construction.
 template <class T>
 class ResidentParameters final : public ParameterSource {
  public:
@@ -78,7 +79,7 @@ class ResidentParameters final : public ParameterSource {
     return {kDtypeOf<T>, weights_.data + spec.offset};
   }
   float* gradient(const ParameterSpec& spec) override {
-    const bool frozen = gradients_ == nullptr || gradients_->data == nullptr;
+    const bool frozen = !spec.trainable || gradients_ == nullptr || gradients_->data == nullptr;
     return frozen ? nullptr : gradients_->data + spec.offset;
   }
 

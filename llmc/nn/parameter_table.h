@@ -70,6 +70,9 @@ struct ParameterSpec {
   Initializer initializer = Initializer::zero;
   float stddev = 0;           // for Initializer::normal
   bool weight_decay = false;  // true for matrices and embeddings
+  // Whether training changes the parameter. Only trainable parameters have gradients, moments and
+  // master weights. The others are frozen.
+  bool trainable = true;
   int block = 0;            // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
   std::uint32_t id = 0;     // index in the table; the tensor's key for random numbers
   std::int64_t offset = 0;  // first element in the array that holds all tensors of a tensor rank
@@ -190,7 +193,11 @@ class ParameterTable {
     add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);
   }
   // Call once, after the last parameter: sets offsets, and which pipeline ranks hold a parameter.
-  void finish(std::int64_t layers, const Pipeline& pipeline) {
+  // `frozen`: names of parameters that are not trainable. Throws if one of them does not exist, and
+  // if all parameters are frozen.
+  void finish(std::int64_t layers, const Pipeline& pipeline,
+              const std::vector<std::string>& frozen) {
+    freeze(frozen);
     compute_offsets();
     set_holders(layers, pipeline);
   }
@@ -207,6 +214,8 @@ class ParameterTable {
 
   // Number of elements of the array that holds this rank's part of all tensors, including gaps.
   std::int64_t stored_size() const { return stored_size_; }
+  // The same for the trainable parameters, which come first in it.
+  std::int64_t trainable_size() const { return trainable_size_; }
 
   // Number of parameters of the whole model, without padding and gaps.
   std::int64_t count() const {
@@ -230,15 +239,32 @@ class ParameterTable {
     spec.block = block;
     add(std::move(spec));
   }
+  void freeze(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      find(name);
+      for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && spec.name != name;
+    }
+    require(std::ranges::any_of(specs_, &ParameterSpec::trainable),
+            "all parameters are frozen: there is nothing to train");
+  }
+
+  // Trainable parameters come before frozen ones, so that arrays of gradients and moments have the
+  // offsets of arrays of weights.
+  void compute_offsets() {
+    append_blocks(true);
+    trainable_size_ = stored_size_;
+    append_blocks(false);
+  }
   // Blocks are neighbours, in their order. With several tensor ranks, the parameters that these
   // hold in equal copies come last in their block, so that one all-reduce adds up their gradients.
-  void compute_offsets() {
+  void append_blocks(bool trainable) {
     for (auto first = specs_.begin(); first != specs_.end();) {
       const auto end = std::find_if(first, specs_.end(), [&](const ParameterSpec& spec) {
         return spec.block != first->block;
       });
       for (const bool split : {true, false}) {
         for (auto spec = first; spec != end; ++spec) {
+          if (spec->trainable != trainable) continue;
           if (place_.tensor_ranks > 1 ? spec->part.split == split : split) append(*spec);
         }
       }
@@ -264,7 +290,7 @@ class ParameterTable {
 
   MeshPlace place_;
   std::vector<ParameterSpec> specs_;
-  std::int64_t stored_size_ = 0;
+  std::int64_t stored_size_ = 0, trainable_size_ = 0;
 };
 
 }  // namespace llmc

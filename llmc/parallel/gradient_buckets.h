@@ -1,4 +1,5 @@
-// The gradients of a rank: where passes add them, and their sum over the ranks.
+// The gradients of a rank: where passes add them, and their sum over the ranks. Frozen parameters
+// have none, and a bucket in this file is the trainable one of its block.
 //
 // Stages 0 and 1 keep whole gradients and reduce the bucket of each block once per step, as soon as
 // the backward pass of the last micro-batch has added to it. Stage 2 and 3 keep only the rank's
@@ -41,10 +42,12 @@ class GradientBuckets {
   GradientBuckets(const ShardLayout& layout, const ParameterSpec& wte, bool spreads_rows,
                   Ranks& ranks, MemoryPlan& plan)
       : layout_(layout), wte_(wte), spreads_rows_(spreads_rows), ranks_(ranks) {
-    plan.reserve("gradients", kept_,
-                 layout.shards_gradients() ? layout.shard_size() : layout.whole_size());
+    plan.reserve(
+        "gradients", kept_,
+        layout.shards_gradients() ? layout.trainable_shard_size() : layout.trainable_whole_size());
     if (!layout.shards_gradients()) return;
-    const std::int64_t embedding = layout.embedding_size(), largest = layout.largest_layer();
+    const std::int64_t embedding = layout.trainable_block_size(kEmbeddingBlock);
+    const std::int64_t largest = layout.largest_trainable_layer();
     for (Slot& slot : slots_) {
       plan.reserve("gradient buckets", slot.bucket, &slot == &slots_[0] ? embedding : largest);
     }
@@ -59,13 +62,14 @@ class GradientBuckets {
   void begin_step(std::int64_t micro_batches, Stream& compute) {
     compute_ = &compute;
     micro_batches_ = micro_batches;
-    passes_.assign(layout_.buckets().size(), 0);
+    passes_.assign(layout_.trainable_buckets().size(), 0);
     for (Slot& slot : slots_) slot.block = -1;
     fill_zero(kept_.data, kept_.size(), compute);
   }
 
-  // The gradient of a parameter, in whole, to which a pass adds.
+  // The gradient of a parameter, in whole, to which a pass adds; null if it is frozen.
   float* gradient(const ParameterSpec& spec) {
+    if (!spec.trainable) return nullptr;
     if (!layout_.shards_gradients()) return kept_.data + layout_.whole_offset(spec);
     return slot_of(spec.block).bucket.data + layout_.bucket_offset(spec);
   }
@@ -74,24 +78,25 @@ class GradientBuckets {
   void ready(int block) {
     const std::int64_t passes = ++passes_[static_cast<std::size_t>(block)];
     if (ranks_.single() || (!layout_.shards_gradients() && passes < micro_batches_)) return;
-    if (spreads_rows_) add_up_copies(layout_.buckets()[static_cast<std::size_t>(block)], block);
+    if (!bucket_of(block).is_held) return;
+    if (spreads_rows_) add_up_copies(bucket_of(block), block);
     reduce(block);
   }
 
   // Later work of the compute stream sees the sums over all ranks.
   void finish() {
     if (ranks_.single()) return;
-    if (ranks_.embeddings() != nullptr) add_up_embeddings();
+    if (ranks_.embeddings() != nullptr && wte_.trainable) add_up_embeddings();
     ranks_.lead(*compute_);
   }
 
   // The reduced gradients that this rank owns, in the order of its shard.
   std::vector<OwnedRange> owned() const {
     if (layout_.shards_gradients() || layout_.shards() == 1) {
-      return {{kept_.data, 0, layout_.shard_size()}};
+      return {{kept_.data, 0, layout_.trainable_shard_size()}};
     }
     std::vector<OwnedRange> ranges;
-    for (const Bucket& bucket : layout_.buckets()) {
+    for (const Bucket& bucket : layout_.trainable_buckets()) {
       if (!bucket.is_held) continue;
       ranges.push_back({kept_.data + layout_.own_piece(bucket), bucket.shard_offset, bucket.piece});
     }
@@ -104,6 +109,10 @@ class GradientBuckets {
   }
 
  private:
+  const Bucket& bucket_of(int block) const {
+    return layout_.trainable_buckets()[static_cast<std::size_t>(block)];
+  }
+
   // A whole bucket of gradients while passes add to it and while it is reduced.
   struct Slot {
     Tensor<float, 1> bucket;
@@ -124,13 +133,13 @@ class GradientBuckets {
             "passes add to more blocks at a time than there are gradient buckets");
     if (slot.was_used) ranks_.wait(*compute_, slot.reduced);
     slot.block = block;
-    fill_zero(slot.bucket.data, layout_.buckets()[static_cast<std::size_t>(block)].stored,
-              *compute_);
+    fill_zero(slot.bucket.data, bucket_of(block).stored, *compute_);
     return slot;
   }
 
   // The gradients of parameters that all tensor ranks hold become sums over the tensor ranks.
   void add_up_copies(const Bucket& bucket, int block) {
+    if (bucket.copied == 0) return;
     float* const whole =
         layout_.shards_gradients() ? slot_of(block).bucket.data : kept_.data + bucket.whole_offset;
     ranks_.tensor(*compute_, [&](Communicator& group) {
@@ -139,7 +148,7 @@ class GradientBuckets {
   }
 
   void reduce(int block) {
-    const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
+    const Bucket& bucket = bucket_of(block);
     if (!layout_.shards_gradients()) {
       return ranks_.communicate(*compute_, [&] {
         add_up(make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece),

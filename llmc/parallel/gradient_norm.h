@@ -1,6 +1,6 @@
-// The global gradient norm of several ranks: partial sums of the pieces that each rank owns,
-// gathered and added in one order, so that the norm and what depends on it have the same bits on
-// every rank.
+// The global norm of the gradients of trainable parameters, on several ranks: partial sums of the
+// pieces that each rank owns, gathered and added in one order, so that the norm and what depends on
+// it have the same bits on every rank.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ class GradientNorm {
                MemoryPlan& plan)
       : table_(table), layout_(layout), ranks_(ranks) {
     plan.reserve("staging", partials_,
-                 ranks.mesh().tensor_ranks * squared_norm_count(table.stored_size()));
+                 ranks.mesh().tensor_ranks * squared_norm_count(table.trainable_size()));
     if (has_all()) return;
-    const std::int64_t n = squared_norm_count(layout.shard_size());
+    const std::int64_t n = squared_norm_count(layout.trainable_shard_size());
     plan.reserve("staging", own_pieces_, n);
     if (layout.shards() > 1) plan.reserve("staging", all_pieces_, n * layout.shards());
   }
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
 
-  // Returns the partial sums of all gradients, each parameter once; the result has the same bits on
-  // all ranks.
+  // Returns the partial sums of all gradients, each trainable parameter once; the result has the
+  // same bits on all ranks.
   Tensor<const float, 1> partial_sums(const GradientBuckets& gradients, Stream& stream) {
     const std::int64_t n = partials_.size() / ranks_.mesh().tensor_ranks;
     const Tensor<float, 1> own = make_tensor(partials_.data + ranks_.tensor_rank() * n, n);
@@ -48,12 +48,12 @@ class GradientNorm {
   }
 
  private:
-  // Whether the pieces of this rank are the whole table.
+  // Whether the pieces of this rank are all trainable parameters.
   bool has_all() const { return layout_.shards() == 1 && ranks_.mesh().pipeline_ranks == 1; }
 
   // Returns the partial sums of the shard group, rank by rank.
   Tensor<const float, 1> gather_shards(Stream& stream) {
-    if (layout_.shards() == 1) return own_pieces_;
+    if (layout_.shards() == 1 || own_pieces_.size() == 0) return own_pieces_;
     ranks_.communicate(stream, [&] {
       ranks_.shard().all_gather<float>(all_pieces_, own_pieces_, ranks_.stream());
     });
@@ -67,14 +67,14 @@ class GradientNorm {
                     Stream& stream) {
     const bool is_part = ranks_.mesh().pipeline_ranks > 1;
     if (is_part) fill_zero(out.data, out.size(), stream);
-    for (const Bucket& bucket : layout_.buckets()) {
+    for (const Bucket& bucket : layout_.trainable_buckets()) {
       if (!bucket.is_held) continue;
       partials_in_order(out.data + bucket.table_begin / kNormPiece,
                         pieces.data + bucket.shard_offset / kNormPiece, bucket.size / kNormPiece,
                         bucket.piece / kNormPiece, own_pieces_.size(), stream);
     }
     for (const ParameterSpec& spec : table_.specs()) {
-      if (!spec.is_held || spec.first_holder == ranks_.pipeline_rank()) continue;
+      if (!spec.trainable || !spec.is_held || spec.first_holder == ranks_.pipeline_rank()) continue;
       fill_zero(out.data + spec.offset / kNormPiece, squared_norm_count(spec.stored_size()),
                 stream);
     }
@@ -84,7 +84,7 @@ class GradientNorm {
   // count on the first one.
   void gather_tensor_ranks(const Tensor<float, 1>& own, Stream& stream) {
     if (!ranks_.first_of_tensor_group()) {
-      for (const Bucket& bucket : layout_.buckets()) {
+      for (const Bucket& bucket : layout_.trainable_buckets()) {
         fill_zero(own.data + (bucket.table_begin + bucket.split) / kNormPiece,
                   (bucket.size - bucket.split) / kNormPiece, stream);
       }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include "llmc/comm/ranks.h"
@@ -44,10 +45,10 @@ class PartCollector {
   }
 
   // Writes spec.size() values to host memory on rank 0; owned(part) is this rank's part in device
-  // memory. All ranks call this. Those take part that hold the shards of replica 0 on the
-  // parameter's first pipeline rank; of a parameter that tensor ranks hold in equal copies, only
-  // those with tensor rank 0.
-  template <class Owned>
+  // memory, of dtype U. All ranks call this. Those take part that hold the shards of replica 0 on
+  // the parameter's first pipeline rank; of a parameter that tensor ranks hold in equal copies,
+  // only those with tensor rank 0.
+  template <class U = float, class Owned>
   void collect(const ParameterSpec& spec, float* values, Stream& stream, const Owned& owned) {
     const Mesh& mesh = ranks_.mesh();
     const int tensor_ranks = spec.part.split ? mesh.tensor_ranks : 1;
@@ -59,11 +60,10 @@ class PartCollector {
         const int owner = mesh.rank_at(spec.first_holder, 0, shard, tensor);
         if (part.size == 0 || (ranks_.rank() != 0 && ranks_.rank() != owner)) continue;
         if (owner == 0) {
-          place(values, local.index, part.first, part.size, static_cast<const float*>(owned(part)),
-                stream);
+          place<U>(values, local.index, part.first, part.size, owned(part), stream);
         } else {
-          move_to_first(part, local.index, owner, ranks_.rank() == owner ? owned(part) : nullptr,
-                        values, stream);
+          move_to_first<U>(part, local.index, owner, ranks_.rank() == owner ? owned(part) : nullptr,
+                           values, stream);
         }
       }
     }
@@ -73,8 +73,11 @@ class PartCollector {
   static constexpr std::int64_t kChunk = 1 << 16;  // values
 
   // Moves a part, in chunks, from the rank `owner` to rank 0, for which `owned` is null.
-  void move_to_first(const OwnedPart& part, const GlobalIndex& index, int owner, const float* owned,
+  template <class U>
+  void move_to_first(const OwnedPart& part, const GlobalIndex& index, int owner, const U* owned,
                      float* values, Stream& stream) {
+    static_assert(sizeof(U) <= sizeof(float));
+    U* const chunk = reinterpret_cast<U*>(chunk_.data);
     ranks_.communicate(stream, [&] {
       for (std::int64_t first = 0; first < part.size; first += kChunk) {
         const std::int64_t size = std::min(kChunk, part.size - first);
@@ -82,31 +85,32 @@ class PartCollector {
           ranks_.all().send(make_tensor(owned + first, size), 0, ranks_.stream());
           continue;
         }
-        ranks_.all().receive(make_tensor(chunk_.data, size), owner, ranks_.stream());
-        place(values, index, part.first + first, size, static_cast<const float*>(chunk_.data),
-              ranks_.stream());
+        ranks_.all().receive(make_tensor(chunk, size), owner, ranks_.stream());
+        place<U>(values, index, part.first + first, size, chunk, ranks_.stream());
       }
     });
     ranks_.all().wait(ranks_.stream());
   }
 
   // Copies the rank's elements [first, first + n), in device memory, to their places in `values`.
+  template <class U>
   void place(float* values, const GlobalIndex& index, std::int64_t first, std::int64_t n,
-             const float* elements, Stream& stream) {
-    if (index.row_size == 0) {
-      copy_to_host(values + index(first), elements, n, stream);
-      return ranks_.synchronize(stream);
+             const U* elements, Stream& stream) {
+    if constexpr (std::is_same_v<U, float>) {
+      if (index.row_size == 0) {
+        copy_to_host(values + index(first), elements, n, stream);
+        return ranks_.synchronize(stream);
+      }
     }
-    host_.resize(static_cast<std::size_t>(n));
-    copy_to_host(host_.data(), elements, n, stream);
+    std::vector<U> host(static_cast<std::size_t>(n));
+    copy_to_host(host.data(), elements, n, stream);
     ranks_.synchronize(stream);
-    for (std::int64_t i = 0; i < n; ++i) values[index(first + i)] = host_[i];
+    for (std::int64_t i = 0; i < n; ++i) values[index(first + i)] = to_float(host[i]);
   }
 
   const ShardLayout& layout_;
   Ranks& ranks_;
   Tensor<float, 1> chunk_;
-  std::vector<float> host_;
 };
 
 }  // namespace llmc

@@ -63,11 +63,12 @@ class RunState : public LoadableWeights {
   virtual void require_representable(const ParameterSpec& spec,
                                      std::span<const float> values) const = 0;
   // In these, a rank keeps what it holds. In set_weight() of LoadableWeights, all ranks throw if
-  // the dtype cannot hold a number.
+  // the dtype cannot hold a number. Moments of frozen parameters are ignored.
   virtual void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                            Stream& stream) = 0;
   // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.
-  // The fp32 master weights:
+  // Frozen parameters have neither gradients nor moments: these are zeros.
+  // The fp32 master weights, or of a frozen parameter the weights in use:
   virtual void get_weight(const ParameterSpec& spec, float* values, Stream& stream) = 0;
   virtual void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) = 0;
   virtual void get_moments(const ParameterSpec& spec, float* first, float* second,

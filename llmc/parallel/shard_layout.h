@@ -2,9 +2,11 @@
 // function of the parameter table, the stage, the number of ranks in a shard group and a rank's
 // place among them. Everything that is sharded loops over it. One rank is the case of one shard.
 //
-// The parameters of a block, which are neighbours in the table, form its bucket. It is padded so
-// that every rank of the shard group owns a piece of it, a multiple of kParameterAlignment
-// elements.
+// The trainable parameters of a block, which are neighbours in the table, form a bucket, and so do
+// its frozen ones. A bucket is padded so that every rank of the shard group owns a piece of it, a
+// multiple of kParameterAlignment elements. An array of whole buckets, and one of a rank's pieces,
+// has all trainable buckets first. Gradients, moments and master weights have only these, with the
+// offsets of the weights.
 //
 // All of this is about the part of the model that a tensor rank holds; its layout is the same on
 // all tensor ranks. A pipeline rank holds the buckets of its own layers. The cuts of a bucket do
@@ -14,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +25,7 @@
 
 namespace llmc {
 
+// The trainable or the frozen parameters of a block. It is empty if the block has none of them.
 struct Bucket {
   std::int64_t table_begin = 0;   // of its first parameter in the table
   std::int64_t size = 0;          // elements of its parameters, with their padding
@@ -31,7 +35,9 @@ struct Bucket {
   std::int64_t stored = 0;        // elements of all pieces: size and padding
   std::int64_t whole_offset = 0;  // in an array of whole buckets
   std::int64_t shard_offset = 0;  // of a rank's piece in an array of its pieces
-  bool is_held = false;           // whether this pipeline rank has it; otherwise without offsets
+  std::int64_t block_offset = 0;  // in an array of the block's whole buckets
+  // Whether this pipeline rank has parameters of it; otherwise it has no offsets.
+  bool is_held = false;
 };
 
 // The part of a parameter that lies in one rank's piece, as it is stored: with padding rows.
@@ -51,14 +57,12 @@ class ShardLayout {
             "the ZeRO stage is " + std::to_string(stage) + ", not 0 to 3");
     require(0 <= index_ && index_ < shards_, "a rank is outside its shard group");
     for (const ParameterSpec& spec : table.specs()) add(spec);
-    for (Bucket& bucket : buckets_) {
-      bucket.piece = round_up(ceil_div(bucket.size, shards_), kParameterAlignment);
-      bucket.stored = bucket.piece * shards_;
-      if (!bucket.is_held) continue;
-      bucket.whole_offset = whole_size_;
-      bucket.shard_offset = shard_size_;
-      whole_size_ += bucket.stored;
-      shard_size_ += bucket.piece;
+    place(trainable_, 0);
+    trainable_whole_size_ = whole_size_;
+    trainable_shard_size_ = shard_size_;
+    place(frozen_, table.trainable_size());
+    for (std::size_t block = 0; block < frozen_.size(); ++block) {
+      frozen_[block].block_offset = held_size(trainable_[block]);
     }
   }
 
@@ -69,25 +73,41 @@ class ShardLayout {
   bool shards_weights() const { return stage_ >= 3 && shards_ > 1; }
 
   // Those of all pipeline ranks, by block.
-  const std::vector<Bucket>& buckets() const { return buckets_; }
+  const std::vector<Bucket>& trainable_buckets() const { return trainable_; }
+  const std::vector<Bucket>& frozen_buckets() const { return frozen_; }
   const Bucket& bucket(const ParameterSpec& spec) const {
-    return buckets_[static_cast<std::size_t>(spec.block)];
+    return (spec.trainable ? trainable_ : frozen_)[static_cast<std::size_t>(spec.block)];
+  }
+  // The buckets of a block that this pipeline rank has, which are not empty.
+  std::vector<const Bucket*> held_buckets(std::size_t block) const {
+    std::vector<const Bucket*> buckets;
+    for (const Bucket* bucket : {&trainable_[block], &frozen_[block]}) {
+      if (bucket->is_held) buckets.push_back(bucket);
+    }
+    return buckets;
   }
 
-  // The most elements of a bucket on this pipeline rank, other than that of the embeddings.
-  std::int64_t largest_layer() const {
-    std::int64_t largest = 0;
-    for (std::size_t block = 1; block < buckets_.size(); ++block) {
-      if (buckets_[block].is_held) largest = std::max(largest, buckets_[block].stored);
-    }
-    return largest;
+  // Elements of the buckets of a block that this pipeline rank has, and of the trainable one.
+  std::int64_t block_size(std::size_t block) const {
+    return held_size(trainable_[block]) + held_size(frozen_[block]);
   }
-  // Those of the embeddings' bucket; 0 if this pipeline rank does not have it.
-  std::int64_t embedding_size() const { return buckets_[0].is_held ? buckets_[0].stored : 0; }
+  std::int64_t trainable_block_size(std::size_t block) const {
+    return held_size(trainable_[block]);
+  }
+  // The most elements of a block on this pipeline rank, other than the embeddings.
+  std::int64_t largest_layer() const {
+    return largest([&](std::size_t block) { return block_size(block); });
+  }
+  std::int64_t largest_trainable_layer() const {
+    return largest([&](std::size_t block) { return trainable_block_size(block); });
+  }
 
   // Elements of an array of whole buckets, and of one of a rank's pieces, of this pipeline rank.
   std::int64_t whole_size() const { return whole_size_; }
   std::int64_t shard_size() const { return shard_size_; }
+  // Those of the trainable buckets.
+  std::int64_t trainable_whole_size() const { return trainable_whole_size_; }
+  std::int64_t trainable_shard_size() const { return trainable_shard_size_; }
 
   // Where a parameter of this pipeline rank begins in an array of whole buckets, and in its bucket.
   std::int64_t whole_offset(const ParameterSpec& spec) const {
@@ -132,13 +152,11 @@ class ShardLayout {
  private:
   void add(const ParameterSpec& spec) {
     const auto block = static_cast<std::size_t>(spec.block);
-    require(block + 1 == buckets_.size() || block == buckets_.size(),
+    require(block + 1 == trainable_.size() || block == trainable_.size(),
             "the parameters of a block are not neighbours in the table");
-    if (block == buckets_.size()) {
-      const Bucket* last = buckets_.empty() ? nullptr : &buckets_.back();
-      buckets_.push_back({.table_begin = last == nullptr ? 0 : last->table_begin + last->size});
-    }
-    Bucket& bucket = buckets_.back();
+    trainable_.resize(block + 1);
+    frozen_.resize(block + 1);
+    Bucket& bucket = (spec.trainable ? trainable_ : frozen_).back();
     const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);
     bucket.size += size;
     if (spec.part.split) bucket.split += size;
@@ -146,9 +164,34 @@ class ShardLayout {
     bucket.is_held = bucket.is_held || spec.is_held;
   }
 
+  // Places the buckets, of which the first begins at `table_begin`, one after the other.
+  void place(std::vector<Bucket>& buckets, std::int64_t table_begin) {
+    for (Bucket& bucket : buckets) {
+      bucket.table_begin = table_begin;
+      table_begin += bucket.size;
+      bucket.piece = round_up(ceil_div(bucket.size, shards_), kParameterAlignment);
+      bucket.stored = bucket.piece * shards_;
+      if (!bucket.is_held) continue;
+      bucket.whole_offset = whole_size_;
+      bucket.shard_offset = shard_size_;
+      whole_size_ += bucket.stored;
+      shard_size_ += bucket.piece;
+    }
+  }
+  template <class SizeOf>
+  std::int64_t largest(const SizeOf& size_of) const {
+    std::int64_t largest = 0;
+    for (std::size_t block = 1; block < trainable_.size(); ++block) {
+      largest = std::max(largest, size_of(block));
+    }
+    return largest;
+  }
+  static std::int64_t held_size(const Bucket& bucket) { return bucket.is_held ? bucket.stored : 0; }
+
   int stage_, shards_, index_;
-  std::vector<Bucket> buckets_;
+  std::vector<Bucket> trainable_, frozen_;  // both have one bucket per block
   std::int64_t whole_size_ = 0, shard_size_ = 0;
+  std::int64_t trainable_whole_size_ = 0, trainable_shard_size_ = 0;
 };
 
 }  // namespace llmc

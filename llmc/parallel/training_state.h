@@ -1,6 +1,6 @@
 // The state of a training run in one dtype (run_state.h), and the optimizer step over it. Of the
 // part of the model that its tensor rank has, a rank keeps what the shard layout gives it
-// (parallel/shard_layout.h); one rank keeps everything.
+// (parallel/shard_layout.h); one rank keeps everything. Frozen parameters have only weights.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class TrainingState final : public RunState {
         collector_(layout_, ranks_, plan) {
     plan.reserve("staging", loss_, 1);
     if (training_) {
-      const std::int64_t n = layout_.shard_size();
+      const std::int64_t n = layout_.trainable_shard_size();
       if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
       gradients_ = std::make_unique<GradientBuckets>(layout_, table.find("wte.weight"),
                                                      shape.spreads_rows(ranks_.mesh().tensor_ranks),
@@ -86,7 +86,7 @@ class TrainingState final : public RunState {
     for (const ParameterSpec& spec : table().specs()) {
       if (spec.is_held) initialise(spec, seed, stream);
     }
-    weights_.share(stream);
+    weights_.share(stream, true);
   }
 
   void enable_stochastic_rounding(std::uint64_t seed) override { rounding_seed_ = seed; }
@@ -124,7 +124,7 @@ class TrainingState final : public RunState {
       const ProfileScope update_scope("adamw", stream, update_bytes());
       begin_adamw(optimizer_.data, options, stream);
       for (const ParameterSpec& spec : table().specs()) {
-        if (spec.is_held) update(spec, options, learning_rate, stream);
+        if (spec.is_held && spec.trainable) update(spec, options, learning_rate, stream);
       }
     }
     weights_.share(stream);
@@ -135,7 +135,7 @@ class TrainingState final : public RunState {
       const std::int32_t updates = optimizer_state(stream).updates;
       if (!rounding_seed_ || updates == 0) return;
       for (const ParameterSpec& spec : table().specs()) {
-        if (!spec.is_held) continue;
+        if (!spec.is_held || !spec.trainable) continue;
         const OwnedPart part = layout_.own_part(spec);
         stochastic_convert(weights_.owned(part), static_cast<const float*>(master(part)), part.size,
                            rounding_of(spec, part), updates, stream);
@@ -162,7 +162,7 @@ class TrainingState final : public RunState {
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) override {
-    if (!spec.is_held) return;
+    if (!spec.is_held || !spec.trainable) return;
     const OwnedPart part = layout_.own_values(spec);
     const auto set_moment = [&](const Tensor<float, 1>& moments, const float* values) {
       with_local_values(spec, values, [&](const float* local) {
@@ -174,14 +174,24 @@ class TrainingState final : public RunState {
   }
 
   void get_weight(const ParameterSpec& spec, float* values, Stream& stream) override {
-    collector_.collect(spec, values, stream, [&](const OwnedPart& part) { return master(part); });
+    if (spec.trainable) {
+      collector_.collect(spec, values, stream, [&](const OwnedPart& part) { return master(part); });
+    } else {
+      collector_.collect<T>(spec, values, stream,
+                            [&](const OwnedPart& part) { return weights_.owned(part); });
+    }
   }
   void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) override {
+    if (!spec.trainable) return set_zeros(spec, values);
     collector_.collect(spec, values, stream,
                        [&](const OwnedPart& part) { return gradients_->owned(part); });
   }
   void get_moments(const ParameterSpec& spec, float* first, float* second,
                    Stream& stream) override {
+    if (!spec.trainable) {
+      set_zeros(spec, first);
+      return set_zeros(spec, second);
+    }
     const auto moment_of = [](const Tensor<float, 1>& moments) {
       return [&moments](const OwnedPart& part) { return moments.data + part.shard_offset; };
     };
@@ -201,6 +211,7 @@ class TrainingState final : public RunState {
       } else {
         visit("weights", spec, weights_.whole(spec), spec.is_held ? spec.part.size() : 0, true);
       }
+      if (!spec.trainable) continue;
       const bool whole = layout_.shards() == 1;
       if constexpr (!std::is_same_v<T, float>) {
         visit("master weights", spec, master(part), part.size, whole);
@@ -227,7 +238,11 @@ class TrainingState final : public RunState {
   }
 
  private:
-  // Master weights of a part that this rank owns; fp32 weights are their own.
+  // Whether a parameter has master weights. fp32 weights are their own.
+  bool has_master(const ParameterSpec& spec) const {
+    return std::is_same_v<T, float> || (training_ && spec.trainable);
+  }
+  // Those of a part that this rank owns.
   float* master(const OwnedPart& part) const {
     if constexpr (std::is_same_v<T, float>) {
       return weights_.owned(part);
@@ -260,9 +275,8 @@ class TrainingState final : public RunState {
 
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
     const OwnedPart part = layout_.own_values(spec);
-    const bool has_master = training_ || std::is_same_v<T, float>;
-    const Buffer<float> temporary(has_master ? 0 : part.size);
-    float* const values = has_master ? master(part) : temporary.data();
+    const Buffer<float> temporary(has_master(spec) ? 0 : part.size);
+    float* const values = has_master(spec) ? master(part) : temporary.data();
     switch (spec.initializer) {
       case Initializer::normal:
         normal_fill(values, part.size, part.first, spec.part.index, seed, spec.id, 0.0f,
@@ -278,7 +292,7 @@ class TrainingState final : public RunState {
     if constexpr (!std::is_same_v<T, float>) {
       convert(weights_.owned(part), static_cast<const float*>(values), part.size, stream);
     }
-    if (!has_master) stream.synchronize();
+    if (!has_master(spec)) stream.synchronize();
   }
 
   void measure_gradients(const OptimizerOptions& options, Stream& stream) {
@@ -291,9 +305,14 @@ class TrainingState final : public RunState {
   // Gradients are read, moments and master weights are read and written, bf16 or fp16 weights
   // written.
   Work update_bytes() const {
-    const auto n = static_cast<double>(layout_.shard_size());
+    const auto n = static_cast<double>(layout_.trainable_shard_size());
     const bool has_master = !std::is_same_v<T, float>;
     return {.bytes = n * (7 * sizeof(float) + (has_master ? sizeof(T) : 0))};
+  }
+
+  // Writes spec.size() zeros on rank 0.
+  void set_zeros(const ParameterSpec& spec, float* values) const {
+    if (first_rank()) std::fill_n(values, spec.size(), 0.0f);
   }
 
   // Calls use(local) with the values of this rank's part of the parameter, of which `values` has
@@ -309,7 +328,7 @@ class TrainingState final : public RunState {
 
   void set_local_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
     const OwnedPart part = layout_.own_values(spec);
-    if (training_ || std::is_same_v<T, float>) set(master(part), part, values, stream);
+    if (has_master(spec)) set(master(part), part, values, stream);
     if constexpr (std::is_same_v<T, float>) {
       if (!layout_.shards_weights()) set_whole(spec, values, stream);
     } else {
@@ -343,7 +362,7 @@ class TrainingState final : public RunState {
   std::optional<std::uint64_t> rounding_seed_;  // empty: round to nearest
   WeightBuckets<T> weights_;
   PartCollector collector_;
-  Tensor<float, 1> master_;  // empty if the weights are fp32
+  Tensor<float, 1> master_;  // of trainable parameters; empty if the weights are fp32
   std::unique_ptr<GradientBuckets> gradients_;
   std::unique_ptr<GradientNorm> norm_;
   Tensor<float, 1> first_moment_, second_moment_;

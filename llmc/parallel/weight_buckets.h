@@ -1,11 +1,14 @@
 // The weights of a rank, in the dtype of the model.
 //
 // Stages 0 to 2 keep all of them. Stage 3 keeps the rank's pieces; a pass that acquires a block
-// gets its whole bucket, gathered into a slot.
+// gets its whole buckets, gathered into a slot.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
@@ -25,8 +28,9 @@ class WeightBuckets {
                  layout.shards_weights() ? layout.shard_size() : layout.whole_size());
     if (!layout.shards_weights()) return;
     for (Slot& slot : slots_) {
-      plan.reserve("gathered weights", slot.bucket,
-                   &slot == &slots_[0] ? layout.embedding_size() : layout.largest_layer());
+      plan.reserve(
+          "gathered weights", slot.weights,
+          &slot == &slots_[0] ? layout.block_size(kEmbeddingBlock) : layout.largest_layer());
     }
   }
   WeightBuckets(const WeightBuckets&) = delete;
@@ -43,7 +47,8 @@ class WeightBuckets {
   const T* whole(const ParameterSpec& spec) const {
     if (!layout_.shards_weights()) return kept_.data + layout_.whole_offset(spec);
     for (const Slot& slot : slots_) {
-      if (slot.block == spec.block) return slot.bucket.data + layout_.bucket_offset(spec);
+      if (slot.block != spec.block) continue;
+      return slot.weights.data + layout_.bucket(spec).block_offset + layout_.bucket_offset(spec);
     }
     fail("a pass reads weights of block " + std::to_string(spec.block) + ", which is not acquired");
   }
@@ -68,28 +73,34 @@ class WeightBuckets {
   }
 
   // Call after the rank's own parts have changed on `compute`: the whole weights follow.
-  void share(Stream& compute) {
+  // `with_frozen`: those of frozen parameters have changed too.
+  void share(Stream& compute, bool with_frozen = false) {
     forget();
     if (layout_.shards() == 1 || layout_.shards_weights()) return;
     ranks_.communicate(compute, [&] {
-      for (const Bucket& bucket : layout_.buckets()) {
-        if (!bucket.is_held) continue;
-        ranks_.shard().all_gather<T>(
-            make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
-            make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());
-      }
+      share_buckets(layout_.trainable_buckets());
+      if (with_frozen) share_buckets(layout_.frozen_buckets());
     });
     ranks_.lead(compute);
   }
 
  private:
   struct Slot {
-    Tensor<T, 1> bucket;
+    Tensor<T, 1> weights;  // the trainable and the frozen bucket of a block
     int block = kNoBlock;  // whose weights it holds
     Event gathered;
     bool is_ready = false;  // the compute stream has waited for `gathered`
     std::int64_t last_use = 0;
   };
+
+  void share_buckets(const std::vector<Bucket>& buckets) {
+    for (const Bucket& bucket : buckets) {
+      if (!bucket.is_held) continue;
+      ranks_.shard().all_gather<T>(
+          make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
+          make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());
+    }
+  }
 
   // The slot of a block. If there is none, gathers the block into the slot that was not used for
   // longest, other than `kept`. The gather comes after the present work of `compute`, which may
@@ -106,11 +117,12 @@ class WeightBuckets {
     Slot& slot = *oldest;
     slot.last_use = ++num_uses_;
     if (slot.block == block) return slot;
-    const Bucket& bucket = layout_.buckets()[static_cast<std::size_t>(block)];
     ranks_.communicate(compute, [&] {
-      ranks_.shard().all_gather<T>(make_tensor(slot.bucket.data, bucket.stored),
-                                   make_tensor(kept_.data + bucket.shard_offset, bucket.piece),
-                                   ranks_.stream());
+      for (const Bucket* bucket : layout_.held_buckets(static_cast<std::size_t>(block))) {
+        ranks_.shard().all_gather<T>(
+            make_tensor(slot.weights.data + bucket->block_offset, bucket->stored),
+            make_tensor(kept_.data + bucket->shard_offset, bucket->piece), ranks_.stream());
+      }
     });
     slot.gathered.record(ranks_.stream());
     slot.block = block;

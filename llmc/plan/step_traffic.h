@@ -116,7 +116,7 @@ class StepTrafficOf {
         place_{mesh.tensor_rank(rank), mesh.tensor_ranks, mesh.pipeline_rank(rank)},
         micro_batches_(micro_batches),
         size_(size),
-        table_(gpt2_parameters(config, place_, run.pipeline)),
+        table_(gpt2_parameters(config, place_, run.pipeline, run.frozen)),
         layout_(table_, run.zero_stage, mesh.shard_ranks, mesh.shard_rank(rank)),
         stages_(stages_of(run.pipeline, place_.pipeline_rank, config.layers)) {}
 
@@ -127,7 +127,7 @@ class StepTrafficOf {
     traffic.scalars.all_reduce = bytes_sent(2 * kFloat, N);
     if (shards > 1) {
       traffic.scalars.all_gather =
-          bytes_sent(kFloat * squared_norm_count(layout_.shard_size()) * shards, shards);
+          bytes_sent(kFloat * squared_norm_count(layout_.trainable_shard_size()) * shards, shards);
     }
     if (mesh_.tensor_ranks > 1) add_tensor_group(traffic);
     if (mesh_.pipeline_ranks > 1) add_pipeline(traffic);
@@ -140,19 +140,28 @@ class StepTrafficOf {
   void add_buckets(StepTraffic& traffic) const {
     const std::int64_t shards = layout_.shards();
     const std::int64_t replicas = shards > 1 ? mesh_.replicas() : mesh_.data_ranks();
-    const std::vector<std::int64_t> gathers =
-        gathers_of_blocks(run_.pipeline, place_.pipeline_rank, config_.layers, micro_batches_);
-    for (std::size_t block = 0; block < layout_.buckets().size(); ++block) {
-      const Bucket& bucket = layout_.buckets()[block];
+    for (const Bucket& bucket : layout_.trainable_buckets()) {
       if (!bucket.is_held) continue;
       traffic.gradients.reduce_scatter += reductions() * bytes_sent(kFloat * bucket.stored, shards);
       traffic.gradients.all_reduce +=
           reductions() * bytes_sent(2 * kFloat * bucket.piece, replicas);
-      const std::int64_t times = layout_.shards_weights() ? gathers[block] : 1;
-      traffic.weights.all_gather += times * bytes_sent(size_ * bucket.stored, shards);
       if (run_.spreads_rows(mesh_.tensor_ranks)) {
         traffic.copied_gradients.all_reduce +=
             reductions() * bytes_sent(2 * kFloat * bucket.copied, mesh_.tensor_ranks);
+      }
+      if (layout_.shards_weights()) continue;
+      traffic.weights.all_gather += bytes_sent(size_ * bucket.stored, shards);
+    }
+    if (layout_.shards_weights()) add_gathered_weights(traffic);
+  }
+  // Passes gather frozen weights too.
+  void add_gathered_weights(StepTraffic& traffic) const {
+    const std::vector<std::int64_t> gathers =
+        gathers_of_blocks(run_.pipeline, place_.pipeline_rank, config_.layers, micro_batches_);
+    for (std::size_t block = 0; block < gathers.size(); ++block) {
+      for (const Bucket* bucket : layout_.held_buckets(block)) {
+        traffic.weights.all_gather +=
+            gathers[block] * bytes_sent(size_ * bucket->stored, layout_.shards());
       }
     }
   }
@@ -175,7 +184,7 @@ class StepTrafficOf {
     for (const Stage& stage : stages_) count += (stage.head ? 0 : 1) + (stage.embedding ? 0 : 1);
     traffic.messages.message = count * micro_batches_ * size_ * own_rows() * config_.channels;
     const ParameterSpec& wte = table_.find("wte.weight");
-    if (wte.is_held) {
+    if (wte.is_held && wte.trainable) {
       traffic.shared_embedding.all_reduce = bytes_sent(2 * kFloat * layout_.own_part(wte).size, 2);
     }
     traffic.pipeline_scalars.all_reduce =
@@ -187,7 +196,7 @@ class StepTrafficOf {
     const std::int64_t stored = ceil_div(rows, t);
     return std::clamp<std::int64_t>(rows - place_.tensor_rank * stored, 0, stored);
   }
-  std::int64_t partials() const { return squared_norm_count(table_.stored_size()); }
+  std::int64_t partials() const { return squared_norm_count(table_.trainable_size()); }
 
   ModelConfig config_;
   RunShape run_;
