@@ -130,7 +130,7 @@ LIBRARY_FLAGS   := $(if $(SANITIZE),-O0 $(CHECK),-O1 $(HOST_ARCH))
 # links, so that inline functions are from the objects with more optimisation.
 DEVICE_FILES   := $(sort $(shell find llmc -name '*.cu'))
 # The host multiplies rows in its own way; only tests run the GPU's kernels there.
-ONLY_TESTED    := llmc/ops/gemm/row_product_kernels.cu
+ONLY_TESTED    := llmc/ops/gemm/invariant_gemm_kernels.cu
 EXECUTOR       := $(HOST)/executor.o
 # The model and the code above it have no kernels, but streams and device memory, which depend on the target.
 # Only smoothing computes on the host for long, so it is compiled as kernels are.
@@ -223,7 +223,9 @@ endif
 # and `make resources` compiles and launches them.
 ALL_OPS := $(basename $(notdir $(wildcard dev/ops/*.h)))
 # Sanitizers check these ops in their own test files only, because compiling their cases takes minutes.
-LARGE_OPS := $(if $(SANITIZE),code_product row_product)
+LARGE_OPS := $(if $(SANITIZE),invariant_gemm_int8 invariant_gemm)
+# These ops had other names once.
+override OP := $(patsubst row_product,invariant_gemm,$(patsubst code_product,invariant_gemm_int8,$(OP)))
 OPS     := $(or $(OP),$(filter-out $(LARGE_OPS),$(ALL_OPS)))
 ifneq ($(filter-out $(ALL_OPS),$(OPS)),)
 $(error OP=$(OP): there is no dev/ops/$(firstword $(filter-out $(ALL_OPS),$(OPS))).h; allowed: $(ALL_OPS))
@@ -258,7 +260,7 @@ TEST_FOLDER := test$(if $(FILE),-alone)
 # each file would otherwise compile again. A file in no group is compiled alone.
 GROUP_train.cu       := checkpoint_texts comparison document_mask dropout evaluation finite_state loss_scale qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state trainable trainable_ranks tour training zero
 GROUP_model.cu       := batch_generator batch_generator_int8 batch_generator_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
-GROUP_ops.cu         := attention bias_gradient cache_attention classifier code_product_kernels comm embedding gelu infer_ops layernorm matmul optimizer quantize row_product row_product_codes row_product_heads row_product_kernels sampling
+GROUP_ops.cu         := attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding gelu infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := base_log batches data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list race \

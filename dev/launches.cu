@@ -24,7 +24,7 @@
 #include "llmc/infer/generation_runner.h"
 #include "llmc/models/engine.h"
 #include "llmc/ops/code_embedding.cu"  // in the layout of a GPU, which the host does not use
-#include "llmc/ops/gemm/row_product_kernels.h"
+#include "llmc/ops/gemm/invariant_gemm_kernels.h"
 #include "llmc/parallel/training_engine.h"
 
 namespace {
@@ -150,7 +150,7 @@ void run_gpu_ops(std::int64_t C, Printer& printer) {
   const auto zero = make_tensor(static_cast<const std::int32_t*>(ints.data()), 1);
   const auto row = make_tensor(rows.data(), 1, C);
   code_embedding<T, WarpCodeLayout>(row, zero, weight, row, zero, stream);
-  RowProductCall<T, T, KV> call;
+  InvariantGemmCall<T, T, KV> call;
   call.epilogue = RowEpilogue::qkv;
   call.M = 1;
   call.N = 3 * C;
@@ -168,16 +168,16 @@ void run_gpu_ops(std::int64_t C, Printer& printer) {
   call.T_max = 1;
   call.NH = NH;
   call.position = ints.data();
-  RowProductCall<T, T, KV> floats_call = call;
+  InvariantGemmCall<T, T, KV> floats_call = call;
   floats_call.codes = {};
   floats_call.weight = weights.data();
   for (const RowKind kind : {RowKind::generated, RowKind::prompt}) {
     call.kind = floats_call.kind = kind;
     for (const bool enabled : {false, true}) {
       call.quantizer.enabled = enabled;
-      launch_row_product(call, stream);
+      launch_invariant_gemm(call, stream);
     }
-    launch_row_product(floats_call, stream);
+    launch_invariant_gemm(floats_call, stream);
   }
   stream.synchronize();
 }

@@ -307,7 +307,7 @@ phase_infer() {
 # Prompts of 1024 tokens fill the context.
 phase_int8() {
   local modes=bf16+w8a8,bf16,bf16+w8,bf16+w8a8+kv8,fp32
-  generation 16,512,1024 $modes fp32+w8,fp32+w8a8,fp32+w8a8+kv8,bf16+w8,bf16+w8a8,bf16+w8a8+kv8 code_product
+  generation 16,512,1024 $modes fp32+w8,fp32+w8a8,fp32+w8a8+kv8,bf16+w8,bf16+w8a8,bf16+w8a8+kv8 invariant_gemm_int8
 }
 
 # generation PROMPTS VARIANTS TEXT_VARIANTS [BENCHMARK]: checks the texts of infer_gpt2 in TEXT_VARIANTS, times

@@ -21,8 +21,8 @@ import standard_output
 from structure import CONDITIONAL, CONDITIONAL_ALLOWED, without_comments
 
 ROOT = Path(__file__).resolve().parent.parent
-ALLOWED = {f"llmc/ops/gemm/{name}.h" for name in ("gemm_host", "gemm_host_rows", "gemm_host_tile", "row_product_host",
-                                                     "row_product_host_tile")}
+ALLOWED = {f"llmc/ops/gemm/{name}.h" for name in ("gemm_host", "gemm_host_rows", "gemm_host_tile", "invariant_gemm_host",
+                                                     "invariant_gemm_host_tile")}
 TARGET_HEADER = re.compile(r'#define\s+LLMC_\w+_HEADER\s+"([^"]+)"')
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"')
 BRANCH = re.compile(r"\bif\s*(constexpr\s*)?\([^)]*\bkCudaTarget\b")

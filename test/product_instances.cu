@@ -10,16 +10,18 @@
 #define LLMC_INSTANTIATE_CACHES(f)
 #define LLMC_INSTANTIATE_PRODUCTS(f)
 
-#include "llmc/ops/gemm/row_product.cu"
-#include "llmc/ops/gemm/row_product_kernels.cu"
+#include "llmc/ops/gemm/invariant_gemm.cu"
+#include "llmc/ops/gemm/invariant_gemm_kernels.cu"
 
 namespace llmc {
 
-template decltype(row_product_qkv<bf16, float>) row_product_qkv<bf16, float>;
-template decltype(row_product_qkv<fp16, float>) row_product_qkv<fp16, float>;
-template decltype(run_row_product<bf16, bf16, float>) run_row_product<bf16, bf16, float>;
-template decltype(run_row_product<fp16, fp16, float>) run_row_product<fp16, fp16, float>;
-template decltype(launch_row_product<bf16, bf16, float>) launch_row_product<bf16, bf16, float>;
-template decltype(launch_row_product<fp16, fp16, float>) launch_row_product<fp16, fp16, float>;
+template decltype(invariant_gemm_qkv<bf16, float>) invariant_gemm_qkv<bf16, float>;
+template decltype(invariant_gemm_qkv<fp16, float>) invariant_gemm_qkv<fp16, float>;
+template decltype(run_invariant_gemm<bf16, bf16, float>) run_invariant_gemm<bf16, bf16, float>;
+template decltype(run_invariant_gemm<fp16, fp16, float>) run_invariant_gemm<fp16, fp16, float>;
+template decltype(launch_invariant_gemm<bf16, bf16, float>)
+    launch_invariant_gemm<bf16, bf16, float>;
+template decltype(launch_invariant_gemm<fp16, fp16, float>)
+    launch_invariant_gemm<fp16, fp16, float>;
 
 }  // namespace llmc

@@ -13,7 +13,7 @@
 #include "llmc/base/file.h"
 #include "llmc/comm/thread_ranks.h"
 #include "llmc/models/pretrained.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "test/layouts.h"
 #include "test/rank_rig.h"
 #include "test/write_file.h"

@@ -10,7 +10,7 @@
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "test/model_rig.h"
 #include "test/support.h"
 

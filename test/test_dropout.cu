@@ -14,7 +14,7 @@
 #include "llmc/ops/attention/attention.h"
 #include "llmc/ops/attention/standard_attention.h"
 #include "llmc/ops/dropout.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "test/model_rig.h"
 #include "test/oracle/dropout.h"
 #include "test/oracle/finite_difference.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "llmc/models/pretrained.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "test/model_rig.h"
 #include "test/write_file.h"
 

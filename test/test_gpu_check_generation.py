@@ -139,7 +139,7 @@ def test_int8_that_ends_early_keeps_its_verdicts(folder):
 
 
 def test_int8_stops_at_a_wrong_product(folder):
-    code, text = infer(folder, phase="int8", plant="crash:bench_code_product")
+    code, text = infer(folder, phase="int8", plant="crash:bench_invariant_gemm_int8")
     expect(code == 1 and text.splitlines()[-1].startswith("FAILED at step products: exit code 1"), text)
 
 

@@ -7,7 +7,7 @@
 
 #include "llmc/config/resolve.h"
 #include "llmc/models/pretrained.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "test/guarded_state.h"
 #include "test/model_rig.h"
 

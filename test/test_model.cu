@@ -9,7 +9,7 @@
 
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/plan/memory_hint.h"
-#include "llmc/train/watch/speed.h"
+#include "llmc/train/watch/flops.h"
 #include "test/model_rig.h"
 
 using namespace llmc;
@@ -91,7 +91,7 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   };
   for (std::size_t i = 0; i < batches.size(); ++i) {
     staged.push_back(staging[i]->put(rig.prepared(batches[i]), context.stream));
-    const RowShare rows = context.tensor.share(staged[i].rows());
+    const RankRows rows = context.tensor.rows_of_rank(staged[i].rows());
     for (std::size_t s = 0; s < stages.size(); ++s) {
       if (s > 0) {
         copy(model.stage_input(*saved[i][s], rows), model.stage_output(*saved[i][s - 1], rows));
@@ -100,7 +100,8 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
     }
   }
   for (std::size_t i = 0; i < batches.size(); ++i) {
-    const Tensor<T, 2> gradient = model.residual_gradient(context.tensor.share(staged[i].rows()));
+    const Tensor<T, 2> gradient =
+        model.residual_gradient(context.tensor.rows_of_rank(staged[i].rows()));
     for (std::size_t s = stages.size(); s-- > 0;) {
       if (s + 1 < stages.size()) {  // as if another rank had sent it
         copy(first_rows(message, gradient.shape[0]), gradient);

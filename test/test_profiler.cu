@@ -7,7 +7,7 @@
 #include "llmc/base/json_value.h"
 #include "llmc/io/run_log.h"
 #include "llmc/ops/gemm/matmul.h"
-#include "llmc/train/watch/profiling.h"
+#include "llmc/train/watch/step_profiler.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("profiler");

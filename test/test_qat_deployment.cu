@@ -146,14 +146,14 @@ TEST_CASE("the products of layer 0 have the bits of training") {
                           model.embedding().positions().matrix(), make_tensor(place.data(), rows),
                           stream);
     const Block<float>& block = model.blocks()[0];
-    RowProduct<float> product;
+    InvariantGemm<float> product;
     product.inp = inp;
     product.norm_weight = block.ln_1().weight().vector();
     product.norm_bias = block.ln_1().bias().vector();
     product.codes = block.c_attn().weight().codes();
     product.quantizer = {.enabled = true, .zero_points = mode.zero_points};
     product.bias = block.c_attn().bias().vector();
-    row_product<float>(make_tensor(out.data(), rows, 3 * C), product, stream);
+    invariant_gemm<float>(make_tensor(out.data(), rows, 3 * C), product, stream);
     const Tensor<float, 2> qkv =
         trained.engine.runner().activations().block(0, {rows, 0, rows, rows}).qkv;
     std::vector<float> expected(zeros.size());

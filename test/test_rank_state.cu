@@ -18,7 +18,7 @@
 #include "llmc/plan/memory_hint.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/step_traffic.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "llmc/train/watch/replica_check.h"
 #include "test/rank_rig.h"
 #include "test/write_file.h"

@@ -10,7 +10,7 @@
 #include "dev/harness/arrays.h"
 #include "llmc/config/resolve.h"
 #include "llmc/models/pretrained.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "test/model_rig.h"
 
 using namespace llmc;

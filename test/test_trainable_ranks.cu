@@ -14,7 +14,7 @@
 #include "llmc/models/pretrained.h"
 #include "llmc/parallel/training_runner.h"
 #include "llmc/plan/step_traffic.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "llmc/train/watch/replica_check.h"
 #include "test/layout_rig.h"
 #include "test/plan_rig.h"

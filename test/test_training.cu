@@ -11,7 +11,7 @@
 
 #include "llmc/models/load_weights.h"
 #include "llmc/models/pretrained.h"
-#include "llmc/train/checkpoint/checkpointing.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "test/model_rig.h"
 #include "test/oracle/transformers.h"
 

@@ -5,7 +5,7 @@
 
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/model_card.h"
-#include "llmc/train/checkpoint/resuming.h"
+#include "llmc/train/checkpoint/resume_checks.h"
 #include "llmc/train/run/recorded_run.h"
 #include "test/checkpoint_samples.h"
 #include "test/support.h"

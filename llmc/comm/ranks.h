@@ -151,7 +151,7 @@ class Ranks {
   }
   // The values become their sums over the pipeline ranks.
   template <class T>
-  void add_over_pipeline(Tensor<T, 1> values, Stream& compute) {
+  void all_reduce_over_pipeline(Tensor<T, 1> values, Stream& compute) {
     pipeline_collective(compute, [&](Communicator& group) { group.all_reduce(values, *stream_); });
   }
   // Calls work(communicator), which uses the communicator of the tensor group on `compute`.
@@ -160,7 +160,7 @@ class Ranks {
     timed(compute, Phase::tensor_communication, [&] { work(*tensor_); });
   }
   // Later work of `compute` comes after the present communication.
-  void lead(Stream& compute, Phase phase = Phase::data_communication) {
+  void wait_for_communication(Stream& compute, Phase phase = Phase::data_communication) {
     communicated_->record(*stream_);
     wait(compute, *communicated_, phase);
   }
@@ -205,7 +205,7 @@ class Ranks {
   void pipeline_collective(Stream& compute, const Work& work) {
     communicate(
         compute, [&] { work(*pipeline_); }, Phase::bubble);
-    lead(compute, Phase::bubble);
+    wait_for_communication(compute, Phase::bubble);
   }
 
   // A collective may make the calling thread wait, and so the compute stream.

@@ -33,7 +33,7 @@ struct RunShape {
   std::vector<std::string> frozen = {};
 
   std::int64_t rows() const { return B * T; }
-  bool spreads_rows(std::int64_t tensor_ranks) const {
+  bool uses_sequence_parallelism(std::int64_t tensor_ranks) const {
     return sequence_parallel && tensor_ranks > 1;
   }
   std::int64_t chunk_rows() const;

@@ -155,7 +155,7 @@ enum class OnResume {
   free,      // yes, and a change is reported; results do not change, or only in rounding
   noted,     // yes, and a change is reported
   indirect,  // yes; the settings that follow from it are recorded and reported
-  adapted,   // yes; the position in the data is converted (train/checkpoint/resuming.h)
+  adapted,   // yes; the position in the data is converted (train/checkpoint/resume_checks.h)
   ignored,   // the value is not used: the checkpoint has its own weights and loss scale
   fixed,     // no; a change is an error
   process    // the setting belongs to one process, not to the run

@@ -12,7 +12,7 @@
 
 #define LLMC_INLINE_ON_GPU __forceinline__
 #define LLMC_GEMM_HEADER "llmc/ops/gemm/gemm_cublaslt.h"
-#define LLMC_ROW_PRODUCT_HEADER "llmc/ops/gemm/row_product_cuda.h"
+#define LLMC_INVARIANT_GEMM_HEADER "llmc/ops/gemm/invariant_gemm_cuda.h"
 
 namespace llmc {
 inline constexpr bool kCudaTarget = true;
@@ -29,7 +29,7 @@ inline constexpr const char* kTargetName = "cuda";
 
 #define LLMC_INLINE_ON_GPU __attribute__((noinline))
 #define LLMC_GEMM_HEADER "llmc/ops/gemm/gemm_host.h"
-#define LLMC_ROW_PRODUCT_HEADER "llmc/ops/gemm/row_product_host.h"
+#define LLMC_INVARIANT_GEMM_HEADER "llmc/ops/gemm/invariant_gemm_host.h"
 
 namespace llmc {
 inline constexpr bool kCudaTarget = false;

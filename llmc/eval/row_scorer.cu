@@ -32,7 +32,7 @@ std::vector<RowScore> RowScorer::score(const EvalTask& task, const OnBatch& on_b
     }
     if (!on_batch(done, total)) return {};
   }
-  share(scores);
+  all_reduce(scores);
   return scores;
 }
 
@@ -63,7 +63,7 @@ std::int64_t RowScorer::max_sequences(std::int64_t length) const {
   return std::min(runner_.shape().rows() / length, runner_.max_sequences());
 }
 
-void RowScorer::share(std::vector<RowScore>& scores) {
+void RowScorer::all_reduce(std::vector<RowScore>& scores) {
   std::vector<std::int64_t> bits;
   for (const RowScore& score : scores) {
     bits.push_back(std::bit_cast<std::int64_t>(score.nll));

@@ -42,7 +42,7 @@ class RowScorer : public RowScoring {
   std::int64_t max_sequences(std::int64_t length) const;
 
   // One rank of each tensor group has scored its rows; the others are 0 there.
-  void share(std::vector<RowScore>& scores);
+  void all_reduce(std::vector<RowScore>& scores);
 
   std::vector<RowScore> score_batch(const EvalTask& task, const RowBatch& row_batch);
 

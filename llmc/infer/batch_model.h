@@ -35,7 +35,7 @@
 #include "llmc/ops/attention/prompt_attention.h"
 #include "llmc/ops/code_embedding.h"
 #include "llmc/ops/embedding.h"
-#include "llmc/ops/gemm/row_product.h"
+#include "llmc/ops/gemm/invariant_gemm.h"
 
 namespace llmc {
 
@@ -213,9 +213,9 @@ class BatchModel final : public GenerationPass {
   };
 
   // The product of a linear layer; `site` numbers the products.
-  RowProduct<T> product(In<T, 2> inp, const Linear<T>& linear, const PassRows& rows,
-                        std::int64_t site) const {
-    RowProduct<T> result;
+  InvariantGemm<T> product(In<T, 2> inp, const Linear<T>& linear, const PassRows& rows,
+                           std::int64_t site) const {
+    InvariantGemm<T> result;
     result.inp = inp;
     set_weight(result, linear.weight());
     result.bias = linear.bias().vector();
@@ -226,7 +226,7 @@ class BatchModel final : public GenerationPass {
                      static_cast<std::int32_t>(site + 1)};
     return result;
   }
-  static void set_scales(RowProduct<T>& product, const ActivationScales& scales,
+  static void set_scales(InvariantGemm<T>& product, const ActivationScales& scales,
                          std::int64_t site) {
     if (scales.smooths_gelu && site % 4 == 2)
       product.gelu_factors = row_range(scales.gelu_factors, site / 4, 1).data;
@@ -234,14 +234,14 @@ class BatchModel final : public GenerationPass {
     product.quantizer.is_fixed = true;
     product.quantizer.fixed = scales.fixed[static_cast<std::size_t>(site)];
   }
-  RowProduct<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
-                        const PassRows& rows, std::int64_t site) const {
-    RowProduct<T> result = product(inp, linear, rows, site);
+  InvariantGemm<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
+                           const PassRows& rows, std::int64_t site) const {
+    InvariantGemm<T> result = product(inp, linear, rows, site);
     result.norm_weight = norm.weight().vector();
     result.norm_bias = norm.bias().vector();
     return result;
   }
-  static void set_weight(RowProduct<T>& product, const Parameter<T>& weight) {
+  static void set_weight(InvariantGemm<T>& product, const Parameter<T>& weight) {
     if (weight.has_codes()) {
       product.codes = weight.codes();
     } else {
@@ -259,13 +259,13 @@ class BatchModel final : public GenerationPass {
     const Tensor<T, 2> h = first_rows(hidden_, rows);
     for (std::int64_t l = 0; l < config().layers; ++l) {
       const Block<T>& block = model_.blocks()[static_cast<std::size_t>(l)];
-      row_product_qkv<T, KV>(q, cache_.keys(l), cache_.values(l), slot, position,
-                             product(x, block.ln_1(), block.c_attn(), pass, 4 * l), stream(),
-                             qkv_scratch_);
+      invariant_gemm_qkv<T, KV>(q, cache_.keys(l), cache_.values(l), slot, position,
+                                product(x, block.ln_1(), block.c_attn(), pass, 4 * l), stream(),
+                                qkv_scratch_);
       attend(l, a, q);
-      row_product_add<T>(x, x, product(a, block.attention_c_proj(), pass, 4 * l + 1), stream());
-      row_product_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), pass, 4 * l + 2), stream());
-      row_product_add<T>(x, x, product(h, block.mlp_c_proj(), pass, 4 * l + 3), stream());
+      invariant_gemm_add<T>(x, x, product(a, block.attention_c_proj(), pass, 4 * l + 1), stream());
+      invariant_gemm_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), pass, 4 * l + 2), stream());
+      invariant_gemm_add<T>(x, x, product(h, block.mlp_c_proj(), pass, 4 * l + 3), stream());
     }
   }
 
@@ -286,7 +286,7 @@ class BatchModel final : public GenerationPass {
   Tensor<const float, 2> write_logits(Tensor<T, 2> x, RowKind kind) {
     const Tensor<float, 2> logits = first_rows(logits_, x.shape[0]);
     if (x.shape[0] == 0) return logits;
-    RowProduct<T> product;
+    InvariantGemm<T> product;
     product.inp = x;
     product.norm_weight = model_.final_norm().weight().vector();
     product.norm_bias = model_.final_norm().bias().vector();
@@ -294,7 +294,7 @@ class BatchModel final : public GenerationPass {
     if (product.weight.data != nullptr)
       product.weight = first_rows(product.weight, config().vocabulary);
     product.kind = kind;
-    row_product_logits<T>(logits, product, stream());
+    invariant_gemm_logits<T>(logits, product, stream());
     return logits;
   }
 

@@ -21,7 +21,7 @@ void load_tensor(const File& file, const ParameterSpec& spec, LoadableWeights& w
                  std::vector<float>& values, Stream& stream) {
   values.resize(static_cast<std::size_t>(spec.size()));
   if (weights.first_rank()) file.load(spec.name, spec.shape, values.data());
-  weights.spread(values, stream);
+  weights.broadcast(values, stream);
   weights.set_weight(spec, values.data(), stream);
 }
 

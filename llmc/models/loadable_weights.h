@@ -48,7 +48,7 @@ class LoadableWeights {
   // Whether this rank reads files.
   virtual bool first_rank() const { return true; }
   // The values of rank 0 replace those of the other ranks.
-  virtual void spread(std::vector<float>&, Stream&) {}
+  virtual void broadcast(std::vector<float>&, Stream&) {}
 };
 
 }  // namespace llmc

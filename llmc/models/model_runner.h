@@ -38,7 +38,7 @@ class ModelRunner final : public EvaluationPass {
     context.quantization.reserve(table, shape, sizeof(T), plan);
     if (!shape.training) return;
     plan.reserve("activations", sent_gradients_, shape.pipeline.sent_gradients(pipeline_rank()),
-                 context.tensor.share(shape.rows()).stored, config.channels);
+                 context.tensor.rows_of_rank(shape.rows()).stored, config.channels);
     plan.reserve("backward buffers", context.scratch, model_.scratch_size());
   }
 
@@ -52,7 +52,7 @@ class ModelRunner final : public EvaluationPass {
   Activations<T>& activations(std::size_t slot = 0) { return *slots_[slot]; }
   std::size_t slots() const { return slots_.size(); }
   // (own, C) a buffer for a gradient that is sent to the pipeline rank of the stage before.
-  Tensor<T, 2> sent_gradient(std::size_t buffer, const RowShare& rows) const {
+  Tensor<T, 2> sent_gradient(std::size_t buffer, const RankRows& rows) const {
     const std::int64_t C = sent_gradients_.shape[2], size = sent_gradients_.shape[1] * C;
     return {sent_gradients_.data + static_cast<std::int64_t>(buffer) * size, {rows.own, C}};
   }
@@ -66,7 +66,7 @@ class ModelRunner final : public EvaluationPass {
   template <class Attend = OwnAttention>
   void forward(const DeviceBatch& batch, const Attend& attend = {},
                const PassOptions& options = {}) {
-    const RowShare rows = context_.tensor.share(batch.rows());
+    const RankRows rows = context_.tensor.rows_of_rank(batch.rows());
     for (const Stage& stage : model_.stages()) {
       if (!stage.embedding) {
         context_.ranks.receive_activations(flat(model_.stage_input(activations(), rows)),

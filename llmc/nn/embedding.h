@@ -39,7 +39,7 @@ class Embedding {
     if (context.quantization.pass().weights) scales = quantized_.scales(context);
     embedding_forward<T>(partial, batch.tokens, wte_.matrix(), wpe_.matrix(), batch.T, slice_,
                          context.stream, batch.first_position, scales);
-    context.tensor.add_up(out, partial, context.stream);
+    context.tensor.reduce(out, partial, context.stream);
   }
 
   // Adds to the gradients of wte and wpe; d_out (own rows, C). To that of wpe it adds only the sums
@@ -49,7 +49,7 @@ class Embedding {
     const In<T, 2> all = context.tensor.gather<T>(d_out, batch.rows(), context.stream);
     token_embedding_backward<T>(wte_.matrix_gradient(), all, batch.buckets, slice_, context.stream);
     position_embedding_backward<T>(wpe_.matrix_gradient(), d_out,
-                                   context.tensor.share(batch.rows()).first, batch.T,
+                                   context.tensor.rows_of_rank(batch.rows()).first, batch.T,
                                    context.stream);
   }
 

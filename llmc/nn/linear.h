@@ -40,7 +40,7 @@ class Linear {
     const bool adds_bias = context.tensor.first();  // once in the sum over ranks
     // In a quantized pass, each rank scales its own partial sums: all ranks have the same scales.
     product(partial, inp, adds_bias ? bias_.vector() : Tensor<const T, 1>{}, context);
-    context.tensor.add_up(out, partial, stream);
+    context.tensor.reduce(out, partial, stream);
   }
 
   // Writes d_inp (rows, K) = d_out (rows, N) · weightᵀ. Adds to the gradients of the parameters: to
@@ -61,8 +61,8 @@ class Linear {
         input_values(context.tensor.gather<T>(inp, rows, context.stream), context);
     const Tensor<T, 2> partial = context.tensor.partial_sums(d_inp, rows);
     products_backward(partial, bias_.vector_gradient(), d_out, values, context);
-    context.tensor.add_up(d_inp, partial, context.stream);
-    clip(d_inp, inp, context.tensor.share(rows), context);
+    context.tensor.reduce(d_inp, partial, context.stream);
+    clip(d_inp, inp, context.tensor.rows_of_rank(rows), context);
   }
 
   const Parameter<T>& weight() const { return weight_; }
@@ -104,7 +104,7 @@ class Linear {
 
   // No gradient passes to numbers whose codes were clamped. d_inp and inp have the rows `own`, and
   // input_values() has left the quantizations of all rows in their buffer.
-  void clip(Tensor<T, 2> d_inp, In<T, 2> inp, const RowShare& own, Context& context) const {
+  void clip(Tensor<T, 2> d_inp, In<T, 2> inp, const RankRows& own, Context& context) const {
     const QuantizedPass& pass = context.quantization.pass();
     if (!pass.activations || !pass.zero_points || d_inp.data == nullptr) return;
     clip_gradient<T>(d_inp, inp,

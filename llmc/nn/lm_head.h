@@ -96,7 +96,7 @@ class LmHead {
       write_gradients(chunk, buffers, loss, context);
       add_products(row_range(partial, chunk.first, chunk.count), chunk, context);
     });
-    group.add_up(d_hidden, partial, stream);
+    group.reduce(d_hidden, partial, stream);
     sum_losses(loss.sum, losses, loss.scale, stream);
   }
 

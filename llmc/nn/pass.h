@@ -15,12 +15,12 @@ struct Pass {
       : batch(batch),
         options(options),
         context(context),
-        rows(context.tensor.share(batch.rows())) {}
+        rows(context.tensor.rows_of_rank(batch.rows())) {}
 
   const DeviceBatch& batch;
   const PassOptions& options;
   Context& context;
-  const RowShare rows;
+  const RankRows rows;
 
   // Returns a view of (rows, C) as (B, T, C).
   template <class X>

@@ -101,7 +101,7 @@ class QuantizedWeight {
     const Tensor<float, 3> all = context.quantization.magnitudes(ranks, parts, N);
     const Tensor<float, 2> own = {all.data + own_index(ranks, context) * parts * N, {parts, N}};
     column_magnitudes<T>(own, weight, stream);
-    share(all, own.size(), ranks, context);
+    all_gather(all, own.size(), ranks, context);
     scales_from_magnitudes(scales_, make_tensor(all.data, ranks * parts, N), stream);
   }
 
@@ -112,7 +112,7 @@ class QuantizedWeight {
     const Tensor<float, 3> all = context.quantization.ranges(ranks, rows);
     const Tensor<float, 2> own = {all.data + own_index(ranks, context) * rows * 2, {rows, 2}};
     row_ranges<T>(own, x, context.stream);
-    share(all, own.size(), ranks, context);
+    all_gather(all, own.size(), ranks, context);
     return all;
   }
 
@@ -121,8 +121,8 @@ class QuantizedWeight {
   }
 
   // Every rank gets the pieces of all ranks, whose maximum or union has the same bits everywhere.
-  static void share(const Tensor<float, 3>& all, std::int64_t piece, std::int64_t ranks,
-                    Context& context) {
+  static void all_gather(const Tensor<float, 3>& all, std::int64_t piece, std::int64_t ranks,
+                         Context& context) {
     if (ranks == 1) return;
     const float* own = all.data + context.tensor.rank() * piece;
     context.tensor.template all_gather<float>(make_tensor(all.data, all.size()),

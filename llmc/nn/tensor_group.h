@@ -2,12 +2,12 @@
 // them. On one rank every function returns its operand and nothing is launched.
 //
 // Each rank has a part of every matrix. *Column-parallel* layers split the outputs, row-parallel
-// layers the inputs: a rank computes partial sums of all outputs, which add_up() adds over the
+// layers the inputs: a rank computes partial sums of all outputs, which reduce() adds over the
 // ranks.
 //
 // The residual stream, with its norms and dropout, is either whole on every rank, or spread over
 // the ranks by rows (sequence parallelism, Korthikanti et al., 2022). Rank r then has the rows from
-// r * stored on. gather() returns all rows, add_up() leaves each rank the sums of its own rows.
+// r * stored on. gather() returns all rows, reduce() leaves each rank the sums of its own rows.
 // `stored` is ceil(rows / ranks), so any number of rows works: the last ranks have fewer rows, or
 // none, and the collectives move padding in their place.
 #pragma once
@@ -25,7 +25,7 @@
 namespace llmc {
 
 // The rows of a batch, and those of the residual stream that a rank has.
-struct RowShare {
+struct RankRows {
   std::int64_t all = 0;     // B * T
   std::int64_t first = 0;   // the rank's first row
   std::int64_t own = 0;     // number of its rows
@@ -49,14 +49,14 @@ class TensorGroup {
   // Reserves memory in the plan for passes of this shape, with rows of C channels of `size` bytes;
   // usable after plan.allocate().
   void reserve(const RunShape& run, std::int64_t C, std::int64_t size, MemoryPlan& plan) {
-    spreads_rows_ = run.spreads_rows(ranks());
-    if (spreads_rows_) {
-      plan.reserve("gathered rows", buffer_, share(run.rows()).stored * ranks() * C * size);
+    sequence_parallel_ = run.uses_sequence_parallelism(ranks());
+    if (sequence_parallel_) {
+      plan.reserve("gathered rows", buffer_, rows_of_rank(run.rows()).stored * ranks() * C * size);
     }
   }
 
-  RowShare share(std::int64_t rows) const {
-    if (!spreads_rows_) return {rows, 0, rows, rows};
+  RankRows rows_of_rank(std::int64_t rows) const {
+    if (!sequence_parallel_) return {rows, 0, rows, rows};
     const std::int64_t stored = ceil_div(rows, ranks());
     const std::int64_t first = std::min(rows, rank() * stored);
     return {rows, first, std::min(rows - first, stored), stored};
@@ -66,8 +66,8 @@ class TensorGroup {
   // a member function.
   template <class T>
   Tensor<const T, 2> gather(In<T, 2> x, std::int64_t rows, Stream& stream) {
-    if (!spreads_rows_) return x;
-    const std::int64_t C = x.shape[1], piece = share(rows).stored * C;
+    if (!sequence_parallel_) return x;
+    const std::int64_t C = x.shape[1], piece = rows_of_rank(rows).stored * C;
     const Tensor<T, 1> all = make_tensor(buffer<T>(), piece * ranks());
     ranks_.tensor(stream, [&](Communicator& group) {
       group.all_gather<T>(all, make_tensor(x.data, piece), stream);
@@ -75,22 +75,22 @@ class TensorGroup {
     return {all.data, {rows, C}};
   }
 
-  // Returns where a layer writes its partial sums (rows, C) before add_up(out, ...): `out` itself,
+  // Returns where a layer writes its partial sums (rows, C) before reduce(out, ...): `out` itself,
   // or memory that the result of gather() may share.
   template <class T>
   Tensor<T, 2> partial_sums(Tensor<T, 2> out, std::int64_t rows) const {
-    if (!spreads_rows_) return out;
+    if (!sequence_parallel_) return out;
     return {buffer<T>(), {rows, out.shape[1]}};
   }
 
   // out (own, C) = the sums over all ranks of `partial` (rows, C), the result of partial_sums().
   template <class T>
-  void add_up(Tensor<T, 2> out, Tensor<T, 2> partial, Stream& stream) {
+  void reduce(Tensor<T, 2> out, Tensor<T, 2> partial, Stream& stream) {
     if (ranks() == 1) return;
     ranks_.tensor(stream, [&](Communicator& group) {
-      if (!spreads_rows_) return group.all_reduce(flat(out), stream);
+      if (!sequence_parallel_) return group.all_reduce(flat(out), stream);
       const std::int64_t size = partial.size();
-      const std::int64_t piece = share(partial.shape[0]).stored * partial.shape[1];
+      const std::int64_t piece = rows_of_rank(partial.shape[0]).stored * partial.shape[1];
       fill_zero(partial.data + size, piece * ranks() - size, stream);  // padding
       group.reduce_scatter(make_tensor(out.data, piece),
                            Tensor<const T, 1>(make_tensor(partial.data, piece * ranks())), stream);
@@ -100,12 +100,12 @@ class TensorGroup {
   // Returns row `row` of `rows`, (1, C), on every rank. x (own, C) are the rank's rows.
   template <class T>
   Tensor<const T, 2> row(In<T, 2> x, std::int64_t row, std::int64_t rows, Stream& stream) {
-    if (!spreads_rows_) return row_range(x, row, 1);
-    const RowShare share = this->share(rows);
-    const auto owner = static_cast<int>(row / share.stored);
+    if (!sequence_parallel_) return row_range(x, row, 1);
+    const RankRows own = rows_of_rank(rows);
+    const auto owner = static_cast<int>(row / own.stored);
     const Tensor<T, 2> out = {buffer<T>(), {1, x.shape[1]}};
     if (owner == rank()) {
-      copy_on_device(out.data, row_range(x, row - share.first, 1).data, out.size(), stream);
+      copy_on_device(out.data, row_range(x, row - own.first, 1).data, out.size(), stream);
     }
     ranks_.tensor(stream, [&](Communicator& group) { group.broadcast(flat(out), owner, stream); });
     return out;
@@ -124,7 +124,7 @@ class TensorGroup {
   }
 
   Ranks& ranks_;
-  bool spreads_rows_ = false;
+  bool sequence_parallel_ = false;
   Tensor<unsigned char, 1> buffer_;  // all rows, if they are spread
 };
 

@@ -36,12 +36,12 @@ struct OwnedRange {
 
 class GradientBuckets {
  public:
-  // Reserves memory in the plan. `spreads_rows`: whether tensor ranks have different rows of the
-  // residual stream. The layout and the ranks must outlive the object.
-  // `wte`: of the parameter table.
-  GradientBuckets(const ShardLayout& layout, const ParameterSpec& wte, bool spreads_rows,
+  // Reserves memory in the plan. `sequence_parallel`: whether tensor ranks have different rows of
+  // the residual stream. The layout and the ranks must outlive the object. `wte`: of the parameter
+  // table.
+  GradientBuckets(const ShardLayout& layout, const ParameterSpec& wte, bool sequence_parallel,
                   Ranks& ranks, MemoryPlan& plan)
-      : layout_(layout), wte_(wte), spreads_rows_(spreads_rows), ranks_(ranks) {
+      : layout_(layout), wte_(wte), sequence_parallel_(sequence_parallel), ranks_(ranks) {
     plan.reserve(
         "gradients", kept_,
         layout.shards_gradients() ? layout.trainable_shard_size() : layout.trainable_whole_size());
@@ -79,15 +79,15 @@ class GradientBuckets {
     const std::int64_t passes = ++passes_[static_cast<std::size_t>(block)];
     if (ranks_.single() || (!layout_.shards_gradients() && passes < micro_batches_)) return;
     if (!bucket_of(block).is_held) return;
-    if (spreads_rows_) add_up_copies(bucket_of(block), block);
+    if (sequence_parallel_) all_reduce_copies(bucket_of(block), block);
     reduce(block);
   }
 
   // Later work of the compute stream sees the sums over all ranks.
   void finish() {
     if (ranks_.single()) return;
-    if (ranks_.embeddings() != nullptr && wte_.trainable) add_up_embeddings();
-    ranks_.lead(*compute_);
+    if (ranks_.embeddings() != nullptr && wte_.trainable) all_reduce_embeddings();
+    ranks_.wait_for_communication(*compute_);
   }
 
   // The reduced gradients that this rank owns, in the order of its shard.
@@ -138,7 +138,7 @@ class GradientBuckets {
   }
 
   // The gradients of parameters that all tensor ranks hold become sums over the tensor ranks.
-  void add_up_copies(const Bucket& bucket, int block) {
+  void all_reduce_copies(const Bucket& bucket, int block) {
     if (bucket.copied == 0) return;
     float* const whole =
         layout_.shards_gradients() ? slot_of(block).bucket.data : kept_.data + bucket.whole_offset;
@@ -151,8 +151,8 @@ class GradientBuckets {
     const Bucket& bucket = bucket_of(block);
     if (!layout_.shards_gradients()) {
       return ranks_.communicate(*compute_, [&] {
-        add_up(make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece),
-               kept_.data + bucket.whole_offset);
+        reduce_to_piece(make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece),
+                        kept_.data + bucket.whole_offset);
       });
     }
     Slot& slot = slot_of(block);
@@ -162,10 +162,10 @@ class GradientBuckets {
   void reduce_slot(const Bucket& bucket, Slot& slot) {
     const Tensor<float, 1> kept = make_tensor(kept_.data + bucket.shard_offset, bucket.piece);
     if (passes_[static_cast<std::size_t>(slot.block)] == 1) {
-      add_up(kept, slot.bucket.data);
+      reduce_to_piece(kept, slot.bucket.data);
     } else {
       const Tensor<float, 1> sum = make_tensor(sum_.data, bucket.piece);
-      add_up(sum, slot.bucket.data);
+      reduce_to_piece(sum, slot.bucket.data);
       const auto rows = [&](const Tensor<float, 1>& x) {
         return make_tensor(x.data, bucket.piece / kParameterAlignment, kParameterAlignment);
       };
@@ -178,7 +178,7 @@ class GradientBuckets {
 
   // The embedding and the head, on two pipeline ranks, have both added to the gradient of wte. The
   // sum of the two, first that of the embedding, is on both.
-  void add_up_embeddings() {
+  void all_reduce_embeddings() {
     const OwnedPart part = layout_.own_part(wte_);
     ranks_.communicate(
         *compute_,
@@ -189,7 +189,7 @@ class GradientBuckets {
   }
 
   // piece = this rank's piece of the sum of `whole` over all ranks.
-  void add_up(Tensor<float, 1> piece, float* whole) {
+  void reduce_to_piece(Tensor<float, 1> piece, float* whole) {
     if (layout_.shards() > 1) {
       ranks_.shard().reduce_scatter(piece, make_tensor(whole, piece.size() * layout_.shards()),
                                     ranks_.stream());
@@ -200,7 +200,7 @@ class GradientBuckets {
 
   const ShardLayout& layout_;
   const ParameterSpec& wte_;
-  bool spreads_rows_;
+  bool sequence_parallel_;
   Ranks& ranks_;
   Tensor<float, 1> kept_;
   std::array<Slot, 3> slots_;  // the first is for the embeddings

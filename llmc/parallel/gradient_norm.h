@@ -42,7 +42,7 @@ class GradientNorm {
                                    range.size, stream);
     }
     if (!has_all()) put_in_order(own, gather_shards(stream), stream);
-    if (ranks_.mesh().pipeline_ranks > 1) ranks_.add_over_pipeline(own, stream);
+    if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(own, stream);
     if (ranks_.mesh().tensor_ranks > 1) gather_tensor_ranks(own, stream);
     return partials_;
   }
@@ -57,7 +57,7 @@ class GradientNorm {
     ranks_.communicate(stream, [&] {
       ranks_.shard().all_gather<float>(all_pieces_, own_pieces_, ranks_.stream());
     });
-    ranks_.lead(stream);
+    ranks_.wait_for_communication(stream);
     return all_pieces_;
   }
 

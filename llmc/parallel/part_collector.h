@@ -25,7 +25,7 @@ class PartCollector {
   PartCollector& operator=(const PartCollector&) = delete;
 
   // The values of rank 0, in host memory, replace those of the other ranks.
-  void spread(std::vector<float>& values, Stream& stream) {
+  void broadcast(std::vector<float>& values, Stream& stream) {
     if (ranks_.single()) return;
     const std::int64_t n = std::ssize(values);
     ranks_.communicate(stream, [&] {

@@ -105,7 +105,7 @@ class PipelineRunner {
     slots_[slot].micro_batch = micro_batch;
     BatchInUse& in_use = batch_of(micro_batch);
     Activations<T>& saved = runner_.activations(slot);
-    const RowShare rows = runner_.context().tensor.share(in_use.batch.rows());
+    const RankRows rows = runner_.context().tensor.rows_of_rank(in_use.batch.rows());
     if (!stage.embedding) {
       ranks().receive_activations(flat(runner_.model().stage_input(saved, rows)), stream());
     }
@@ -130,7 +130,7 @@ class PipelineRunner {
     const std::size_t slot = slot_of(number, micro_batch);
     BatchInUse& in_use = batch_of(micro_batch);
     Activations<T>& saved = runner_.activations(slot);
-    const RowShare rows = runner_.context().tensor.share(in_use.batch.rows());
+    const RankRows rows = runner_.context().tensor.rows_of_rank(in_use.batch.rows());
     const Tensor<T, 2> gradient = runner_.model().residual_gradient(rows);
     if (!stage.head) receive_gradient(gradient);
     mark(Phase::backward);
@@ -159,7 +159,7 @@ class PipelineRunner {
     });
   }
 
-  void send_gradient(const Tensor<T, 2>& gradient, const RowShare& rows) {
+  void send_gradient(const Tensor<T, 2>& gradient, const RankRows& rows) {
     ranks().exchange_messages(stream(), [&] {
       Channel& channel = *ranks().channels().gradients_out;
       std::int64_t& last = sent_gradients_[next_gradient_];

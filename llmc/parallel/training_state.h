@@ -50,9 +50,9 @@ class TrainingState final : public RunState {
     if (training_) {
       const std::int64_t n = layout_.trainable_shard_size();
       if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
-      gradients_ = std::make_unique<GradientBuckets>(layout_, table.find("wte.weight"),
-                                                     shape.spreads_rows(ranks_.mesh().tensor_ranks),
-                                                     ranks_, plan);
+      gradients_ = std::make_unique<GradientBuckets>(
+          layout_, table.find("wte.weight"),
+          shape.uses_sequence_parallelism(ranks_.mesh().tensor_ranks), ranks_, plan);
       plan.reserve("moments", first_moment_, n);
       plan.reserve("moments", second_moment_, n);
       plan.reserve("staging", optimizer_, 1);
@@ -86,7 +86,7 @@ class TrainingState final : public RunState {
     for (const ParameterSpec& spec : table().specs()) {
       if (spec.is_held) initialise(spec, seed, stream);
     }
-    weights_.share(stream, true);
+    weights_.all_gather(stream, true);
   }
 
   void enable_stochastic_rounding(std::uint64_t seed) override { rounding_seed_ = seed; }
@@ -112,7 +112,7 @@ class TrainingState final : public RunState {
   void finish_gradients(Stream& stream) override {
     if (ranks_.single()) return;
     ranks_.communicate(stream, [&] { ranks_.data().all_reduce(loss_, ranks_.stream()); });
-    if (ranks_.mesh().pipeline_ranks > 1) ranks_.add_over_pipeline(loss_, stream);
+    if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(loss_, stream);
     gradients_->finish();
   }
 
@@ -127,7 +127,7 @@ class TrainingState final : public RunState {
         if (spec.is_held && spec.trainable) update(spec, options, learning_rate, stream);
       }
     }
-    weights_.share(stream);
+    weights_.all_gather(stream);
   }
 
   void restore_rounding(Stream& stream) override {
@@ -140,14 +140,14 @@ class TrainingState final : public RunState {
         stochastic_convert(weights_.owned(part), static_cast<const float*>(master(part)), part.size,
                            rounding_of(spec, part), updates, stream);
       }
-      weights_.share(stream);
+      weights_.all_gather(stream);
     }
   }
 
   // ---- copies from and to host memory; each is finished on return ----
 
-  void spread(std::vector<float>& values, Stream& stream) override {
-    collector_.spread(values, stream);
+  void broadcast(std::vector<float>& values, Stream& stream) override {
+    collector_.broadcast(values, stream);
   }
 
   void require_representable(const ParameterSpec& spec,

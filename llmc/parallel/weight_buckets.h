@@ -74,14 +74,14 @@ class WeightBuckets {
 
   // Call after the rank's own parts have changed on `compute`: the whole weights follow.
   // `with_frozen`: those of frozen parameters have changed too.
-  void share(Stream& compute, bool with_frozen = false) {
+  void all_gather(Stream& compute, bool with_frozen = false) {
     forget();
     if (layout_.shards() == 1 || layout_.shards_weights()) return;
     ranks_.communicate(compute, [&] {
       share_buckets(layout_.trainable_buckets());
       if (with_frozen) share_buckets(layout_.frozen_buckets());
     });
-    ranks_.lead(compute);
+    ranks_.wait_for_communication(compute);
   }
 
  private:

@@ -145,7 +145,7 @@ class StepTrafficOf {
       traffic.gradients.reduce_scatter += reductions() * bytes_sent(kFloat * bucket.stored, shards);
       traffic.gradients.all_reduce +=
           reductions() * bytes_sent(2 * kFloat * bucket.piece, replicas);
-      if (run_.spreads_rows(mesh_.tensor_ranks)) {
+      if (run_.uses_sequence_parallelism(mesh_.tensor_ranks)) {
         traffic.copied_gradients.all_reduce +=
             reductions() * bytes_sent(2 * kFloat * bucket.copied, mesh_.tensor_ranks);
       }
@@ -192,7 +192,7 @@ class StepTrafficOf {
   }
   std::int64_t own_rows() const {
     const std::int64_t rows = run_.rows(), t = mesh_.tensor_ranks;
-    if (!run_.spreads_rows(t)) return rows;
+    if (!run_.uses_sequence_parallelism(t)) return rows;
     const std::int64_t stored = ceil_div(rows, t);
     return std::clamp<std::int64_t>(rows - place_.tensor_rank * stored, 0, stored);
   }

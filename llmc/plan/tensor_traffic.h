@@ -82,23 +82,23 @@ class TensorTraffic {
   // The logits of one row, of which each rank has `columns`.
   GroupTraffic row_logits(std::int64_t columns) const {
     GroupTraffic traffic{.all_gather = bytes_sent(size_ * columns * ranks_, ranks_)};
-    if (spreads_rows()) traffic.broadcast = bytes_sent(size_ * config_.channels, ranks_);
+    if (sequence_parallel()) traffic.broadcast = bytes_sent(size_ * config_.channels, ranks_);
     return traffic;
   }
 
  private:
-  bool spreads_rows() const { return run_.spreads_rows(ranks_); }
+  bool sequence_parallel() const { return run_.uses_sequence_parallelism(ranks_); }
   // Bytes of the rows of the residual stream, with padding.
   std::int64_t stream_bytes() const {
-    const std::int64_t rows = spreads_rows() ? round_up(rows_, std::int64_t{ranks_}) : rows_;
+    const std::int64_t rows = sequence_parallel() ? round_up(rows_, std::int64_t{ranks_}) : rows_;
     return size_ * rows * config_.channels;
   }
   GroupTraffic sum() const {
-    if (spreads_rows()) return {.reduce_scatter = bytes_sent(stream_bytes(), ranks_)};
+    if (sequence_parallel()) return {.reduce_scatter = bytes_sent(stream_bytes(), ranks_)};
     return {.all_reduce = bytes_sent(2 * stream_bytes(), ranks_)};
   }
   GroupTraffic gather() const {
-    if (!spreads_rows()) return {};
+    if (!sequence_parallel()) return {};
     return {.all_gather = bytes_sent(stream_bytes(), ranks_)};
   }
   // Two floats per row of an input whose columns are split, if inputs are quantized.

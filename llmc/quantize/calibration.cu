@@ -76,7 +76,7 @@ Calibration calibrate(const ModelConfig& config, const HostWeights& weights,
         engine.runner().put({.batch = {.B = 1, .T = T, .inputs = {first, first + T}}}));
     for (std::int64_t l = 0; l < config.layers; ++l) {
       const BlockActivations<float> a =
-          engine.runner().activations().block(l, engine.context().tensor.share(T));
+          engine.runner().activations().block(l, engine.context().tensor.rows_of_rank(T));
       const Tensor<float, 2> inputs[] = {a.ln_1, a.attention, a.ln_2, a.gelu};
       for (const InputSite site : kInputSites) {
         const auto i = static_cast<std::size_t>(site);

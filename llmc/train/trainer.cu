@@ -22,9 +22,9 @@
 #include "llmc/train/run/log_lock.h"
 #include "llmc/train/run/run_output.h"
 #include "llmc/train/trainer.h"
+#include "llmc/train/watch/flops.h"
 #include "llmc/train/watch/replica_check.h"
 #include "llmc/train/watch/run_record.h"
-#include "llmc/train/watch/speed.h"
 #include "llmc/train/watch/work_plan.h"
 
 namespace llmc {

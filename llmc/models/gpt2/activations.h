@@ -34,7 +34,7 @@ struct BlockActivations : AttentionActivations<T> {
 
   // Returns views of the same memory for a batch of fewer rows. log_sum_exp and probabilities stay
   // as they are: SelfAttention sets their shapes from the batch.
-  BlockActivations first(const RowShare& rows) const {
+  BlockActivations first(const RankRows& rows) const {
     BlockActivations view = *this;
     for (Tensor<T, 2>* tensor : {&view.input, &view.ln_1, &view.residual_mid, &view.ln_2}) {
       *tensor = first_rows(*tensor, rows.own);
@@ -56,7 +56,7 @@ class Activations {
   Activations(const ModelConfig& config, const RunShape& run, const Stage& stage,
               const TensorGroup& group, MemoryPlan& plan) {
     const char* segment = "activations";
-    const std::int64_t rows = group.share(run.rows()).stored, C = config.channels;
+    const std::int64_t rows = group.rows_of_rank(run.rows()).stored, C = config.channels;
     blocks_.resize(run.training ? static_cast<std::size_t>(stage.blocks()) : 1);
     for (BlockActivations<T>& block : blocks_) reserve(block, config, run, group, plan);
     plan.reserve(segment, residual_out_, rows, C);
@@ -71,28 +71,29 @@ class Activations {
 
   // The functions below return views for a batch.
   // Block `index` of the stage.
-  BlockActivations<T> block(std::int64_t index, const RowShare& rows) const {
+  BlockActivations<T> block(std::int64_t index, const RankRows& rows) const {
     return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(index)].first(rows);
   }
   // (own, C) the residual stream after the last block. A stage without head needs it only until it
   // has been sent.
-  Tensor<T, 2> residual_out(const RowShare& rows) const {
+  Tensor<T, 2> residual_out(const RankRows& rows) const {
     return first_rows(residual_out_, rows.own);
   }
   // A stage with head has (own, C) the normalised form, and (own) the statistics of that norm.
-  Tensor<T, 2> final_hidden(const RowShare& rows) const { return first_rows(ln_f_, rows.own); }
-  NormStatistics final_statistics(const RowShare& rows) const {
+  Tensor<T, 2> final_hidden(const RankRows& rows) const { return first_rows(ln_f_, rows.own); }
+  NormStatistics final_statistics(const RankRows& rows) const {
     return {first_rows(ln_f_statistics_.mean, rows.own),
             first_rows(ln_f_statistics_.rstd, rows.own)};
   }
   // (B*T)
-  Tensor<float, 1> losses(const RowShare& rows) const { return first_rows(losses_, rows.all); }
+  Tensor<float, 1> losses(const RankRows& rows) const { return first_rows(losses_, rows.all); }
 
  private:
   static void reserve(BlockActivations<T>& block, const ModelConfig& config, const RunShape& run,
                       const TensorGroup& group, MemoryPlan& plan) {
     const char* segment = "activations";
-    const std::int64_t rows = run.rows(), own = group.share(rows).stored, C = config.channels;
+    const std::int64_t rows = run.rows(), own = group.rows_of_rank(rows).stored,
+                       C = config.channels;
     const std::int64_t heads = config.heads / group.ranks(), width = heads * config.head_size();
     plan.reserve(segment, block.input, own, C);
     plan.reserve(segment, block.ln_1, own, C);

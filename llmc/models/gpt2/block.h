@@ -115,7 +115,7 @@ class Block {
   void mlp_backward(const BlockActivations<T>& a, const Workspace<T>& work,
                     const Pass& pass) const {
     Context& context = pass.context;
-    const RowShare& rows = pass.rows;
+    const RankRows& rows = pass.rows;
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
     const Tensor<T, 2> d_fc = work.d_bt4c(rows, a.fc.shape[1]);
     const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
@@ -128,7 +128,7 @@ class Block {
   void attention_backward(const BlockActivations<T>& a, const Workspace<T>& work,
                           const Pass& pass) const {
     Context& context = pass.context;
-    const RowShare& rows = pass.rows;
+    const RankRows& rows = pass.rows;
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
     const Tensor<T, 2> d_attention = work.d_btc(rows, a.attention.shape[1]);
     const Tensor<T, 2> d_qkv = work.d_bt4c(rows, a.qkv.shape[1]);

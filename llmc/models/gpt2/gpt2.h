@@ -34,7 +34,7 @@ class Gpt2 {
         ln_f_(table, "ln_f", source),
         head_(table, source),
         work_(config, run, group, has_head() ? head_.logit_columns() : 0, plan),
-        scratch_rows_(group.share(run.rows()).stored) {
+        scratch_rows_(group.rows_of_rank(run.rows()).stored) {
     for (std::int64_t l = 0; l < config.layers; ++l) {
       blocks_.emplace_back(config, l, table, source, run.attention);
     }
@@ -79,7 +79,7 @@ class Gpt2 {
 
   // Computes the losses (B*T) of the last forward pass, one per token, for evaluation.
   Tensor<const float, 1> losses(Activations<T>& saved, const DeviceBatch& batch, Context& context) {
-    const RowShare rows = context.tensor.share(batch.rows());
+    const RankRows rows = context.tensor.rows_of_rank(batch.rows());
     source_.acquire(kEmbeddingBlock);
     head_.losses(saved.losses(rows), work_.head(), saved.final_hidden(rows),
                  first_rows(batch.targets, rows.all), context);
@@ -91,7 +91,7 @@ class Gpt2 {
   // from V on are padding.
   Tensor<const T, 1> logits_of_row(Activations<T>& saved, std::int64_t num_rows, std::int64_t row,
                                    Context& context) {
-    const RowShare rows = context.tensor.share(num_rows);
+    const RankRows rows = context.tensor.rows_of_rank(num_rows);
     source_.acquire(kEmbeddingBlock);
     const Tensor<const T, 2> hidden =
         context.tensor.row<T>(saved.final_hidden(rows), row, rows.all, context.stream);
@@ -105,7 +105,7 @@ class Gpt2 {
   // rank. Numbers from V on in a row are padding.
   Tensor<const T, 2> logits_of_rows(Activations<T>& saved, std::int64_t num_rows,
                                     std::int64_t first, std::int64_t count, Context& context) {
-    const RowShare rows = context.tensor.share(num_rows);
+    const RankRows rows = context.tensor.rows_of_rank(num_rows);
     source_.acquire(kEmbeddingBlock);
     const Tensor<const T, 2> hidden = row_range(saved.final_hidden(rows), first, count);
     const Tensor<const T, 2> logits = head_.logits_of_rows(work_.head(), hidden, context);
@@ -124,15 +124,15 @@ class Gpt2 {
 
   // (own, C) The caller of a stage without embedding writes the residual stream to stage_input()
   // before forward(). A stage without head leaves it in stage_output().
-  Tensor<T, 2> stage_input(Activations<T>& saved, const RowShare& rows) const {
+  Tensor<T, 2> stage_input(Activations<T>& saved, const RankRows& rows) const {
     return saved.block(0, rows).input;
   }
-  Tensor<T, 2> stage_output(Activations<T>& saved, const RowShare& rows) const {
+  Tensor<T, 2> stage_output(Activations<T>& saved, const RankRows& rows) const {
     return saved.residual_out(rows);
   }
   // (own, C) The gradient of the residual stream. The caller of a stage without head writes it
   // before backward(). A stage without embedding leaves the gradient of its input there.
-  Tensor<T, 2> residual_gradient(const RowShare& rows) const { return work_.d_residual(rows); }
+  Tensor<T, 2> residual_gradient(const RankRows& rows) const { return work_.d_residual(rows); }
 
   template <class Attend = OwnAttention>
   void forward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
@@ -143,7 +143,7 @@ class Gpt2 {
             "the batch is larger than the model was built for");
     const ProfileScope scope("forward", context.stream);
     const Pass pass(batch, options, context);
-    const RowShare& rows = pass.rows;
+    const RankRows& rows = pass.rows;
     Residual<T> x{stage_input(saved, rows), {}};
     if (stage.embedding) embed(stage_input(saved, rows), stage, pass);
     for (std::int64_t l = stage.first; l < stage.end; ++l) {
@@ -167,7 +167,7 @@ class Gpt2 {
   void backward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
                 const LossOptions& loss, Context& context, const PassOptions& options = {}) {
     const Pass pass(batch, options, context);
-    const RowShare& rows = pass.rows;
+    const RankRows& rows = pass.rows;
     source_.backward_begins();
     if (stage.head) head_backward(stage, saved, loss, pass);
     const ProfileScope scope("backward", context.stream);
@@ -210,7 +210,7 @@ class Gpt2 {
   // d_btc.
   void head_backward(const Stage& stage, Activations<T>& saved, const LossOptions& loss,
                      const Pass& pass) {
-    const RowShare& rows = pass.rows;
+    const RankRows& rows = pass.rows;
     const ProfileScope scope("head", pass.context.stream);
     source_.acquire(kEmbeddingBlock, final_block());
     head_.backward(work_.d_btc(rows), saved.losses(rows), work_.head(), saved.final_hidden(rows),
@@ -220,7 +220,7 @@ class Gpt2 {
   }
 
   void final_norm_backward(Activations<T>& saved, int next, const Pass& pass) {
-    const RowShare& rows = pass.rows;
+    const RankRows& rows = pass.rows;
     source_.acquire(final_block(), next);
     ln_f_.backward(work_.d_residual(rows), work_.d_btc(rows), saved.residual_out(rows),
                    saved.final_statistics(rows), {}, pass.context);

@@ -19,7 +19,7 @@ class Workspace {
             std::int64_t logit_columns, MemoryPlan& plan)
       : channels_(config.channels) {
     const std::int64_t rows = run.rows(), C = config.channels;
-    const std::int64_t own = group.share(rows).stored * C, split = rows * C / group.ranks();
+    const std::int64_t own = group.rows_of_rank(rows).stored * C, split = rows * C / group.ranks();
     plan.reserve("activations", branch_, own);
     head_.reserve(run, group, logit_columns, plan);
     if (!run.training) return;
@@ -35,22 +35,22 @@ class Workspace {
   // The functions below return views for a batch of which this rank has `rows` rows.
 
   // (own, C) the output of the last branch, not yet added to the residual stream.
-  Tensor<T, 2> branch(const RowShare& rows) const { return own_rows(branch_, rows); }
+  Tensor<T, 2> branch(const RankRows& rows) const { return own_rows(branch_, rows); }
   // (own, C) the gradient of the residual stream at the current point of the backward pass.
-  Tensor<T, 2> d_residual(const RowShare& rows) const { return own_rows(d_residual_, rows); }
+  Tensor<T, 2> d_residual(const RankRows& rows) const { return own_rows(d_residual_, rows); }
   // Gradients inside a block: (own, C), or with all rows and the columns of this rank; d_bt4c has
   // at most as many as the hidden layer.
-  Tensor<T, 2> d_btc(const RowShare& rows) const { return own_rows(d_btc_, rows); }
-  Tensor<T, 2> d_btc(const RowShare& rows, std::int64_t columns) const {
+  Tensor<T, 2> d_btc(const RankRows& rows) const { return own_rows(d_btc_, rows); }
+  Tensor<T, 2> d_btc(const RankRows& rows, std::int64_t columns) const {
     return {d_btc_.data, {rows.all, columns}};
   }
-  Tensor<T, 2> d_bt4c(const RowShare& rows) const { return own_rows(d_bt4c_, rows); }
-  Tensor<T, 2> d_bt4c(const RowShare& rows, std::int64_t columns) const {
+  Tensor<T, 2> d_bt4c(const RankRows& rows) const { return own_rows(d_bt4c_, rows); }
+  Tensor<T, 2> d_bt4c(const RankRows& rows, std::int64_t columns) const {
     return {d_bt4c_.data, {rows.all, columns}};
   }
 
  private:
-  Tensor<T, 2> own_rows(const Tensor<T, 1>& buffer, const RowShare& rows) const {
+  Tensor<T, 2> own_rows(const Tensor<T, 1>& buffer, const RankRows& rows) const {
     return {buffer.data, {rows.own, channels_}};
   }
 

@@ -1,5 +1,5 @@
 // Scratch memory of the matrix products on the host: of training (gemm_host.h) and of inference
-// (row_product_host.h).
+// (invariant_gemm_host.h).
 #pragma once
 
 #include <cstdint>

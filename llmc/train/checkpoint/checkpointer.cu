@@ -14,8 +14,8 @@
 #include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
 #include "llmc/train/checkpoint/checkpointer.h"
-#include "llmc/train/checkpoint/checkpointing.h"
-#include "llmc/train/checkpoint/resuming.h"
+#include "llmc/train/checkpoint/resume_checks.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 
 namespace llmc {
 

@@ -13,7 +13,7 @@
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/manifest.h"
-#include "llmc/train/checkpoint/resuming.h"
+#include "llmc/train/checkpoint/resume_checks.h"
 #include "llmc/train/run/input_agreement.h"
 
 namespace llmc {

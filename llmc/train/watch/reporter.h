@@ -14,11 +14,11 @@
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/run_position.h"
 #include "llmc/train/train_step.h"
+#include "llmc/train/watch/flops.h"
 #include "llmc/train/watch/mfu.h"
-#include "llmc/train/watch/profiling.h"
 #include "llmc/train/watch/progress.h"
 #include "llmc/train/watch/rank_log.h"
-#include "llmc/train/watch/speed.h"
+#include "llmc/train/watch/step_profiler.h"
 
 namespace llmc {
 

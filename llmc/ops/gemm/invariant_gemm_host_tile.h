@@ -1,0 +1,330 @@
+// The arithmetic of the products of inference on the host.
+//
+// A sum is one chain: in slices of kSliceDepth, k ascends with a fused multiply-add per step, and
+// the slices' sums are added in order. Sums of the logits have kLanes chains instead, whose results
+// are added by halves. Every function here follows this order, whatever it computes at once.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "llmc/device/device.h"
+#include "llmc/device/floats.h"
+#include "llmc/device/host/executor.h"
+#include "llmc/device/host/worker_pool.h"
+#include "llmc/ops/gelu_gate.h"
+#include "llmc/ops/gemm/invariant_gemm_call.h"
+
+namespace llmc::host_rows {
+
+inline constexpr std::int64_t kSliceDepth = 256;
+inline constexpr int kLanes = 16;
+
+// Register tile: rows x columns of sums, and registers for a row of weights and one number of inp.
+inline constexpr int kTileWidth = 2 * kRegisterFloats;
+inline constexpr int kTileRows = (kFloatRegisters - 4) / 2;
+inline constexpr int kFewRowsDepth = 8;
+
+// Calls piece(i) for i = 0 .. count - 1 on the executor's threads.
+template <class F>
+void run_pieces(std::int64_t count, const F& piece) {
+  host::WorkerPool::instance().run(count, [&piece](std::int64_t i) { piece(i); });
+}
+
+// out = LayerNorm(x), rounded to T and widened again. C is a multiple of 8.
+template <class T>
+[[gnu::noinline]] void normalise_row(float* out, const T* x, const T* weight, const T* bias,
+                                     float epsilon, std::int64_t C) {
+  constexpr int N = 8;
+  Floats<N> sum, squares;
+  for (std::int64_t c = 0; c < C; c += N) sum += load_floats<N>(x + c);
+  const float mean = sum_of(sum) / static_cast<float>(C);
+  for (std::int64_t c = 0; c < C; c += N) {
+    const Floats<N> difference = load_floats<N>(x + c) - mean;
+    squares = multiply_add(difference, difference, squares);
+  }
+  const float rstd = 1.0f / std::sqrt(sum_of(squares) / static_cast<float>(C) + epsilon);
+  for (std::int64_t c = 0; c < C; c += N) {
+    const Floats<N> z = Floats<N>(rstd) * (load_floats<N>(x + c) - mean);
+    T rounded[N];
+    store_floats(rounded, multiply_add(z, load_floats<N>(weight + c), load_floats<N>(bias + c)));
+    store_floats(out + c, load_floats<N>(rounded));
+  }
+}
+
+// Row r of inp as the product reads it: normalised if the call has a norm, in fp32.
+template <class T, class TO, class KV>
+void read_row(float* out, const InvariantGemmCall<T, TO, KV>& call, std::int64_t r) {
+  const T* const x = call.inp + r * call.K;
+  if (call.norm_weight != nullptr) {
+    return normalise_row(out, x, call.norm_weight, call.norm_bias, call.norm_epsilon, call.K);
+  }
+  for (std::int64_t k = 0; k < call.K; k += 8) store_floats(out + k, load_floats<8>(x + k));
+}
+
+// ---- epilogue ------------------------------------------------------------------------------
+
+// Calls write(place, begin, end) for each tensor that has some of the n results of a row from
+// `column` on: place(r)[j] is the place of result j of row r, for j = begin .. end - 1.
+template <class T, class TO, class KV, class Write>
+__forceinline__ void for_each_output(const InvariantGemmCall<T, TO, KV>& call, std::int64_t column,
+                                     std::int64_t n, const Write& write) {
+  if (call.epilogue != RowEpilogue::qkv) {
+    return write([&](std::int64_t r) { return call.out + r * call.out_stride + column; },
+                 std::int64_t{0}, n);
+  }
+  const std::int64_t C = call.C();
+  for (std::int64_t begin = 0, end; begin < n; begin = end) {
+    const std::int64_t part = (column + begin) / C;
+    end = std::min(n, (part + 1) * C - column);
+    if (part == 0) {
+      write([&](std::int64_t r) { return call.out + r * C + column; }, begin, end);
+    } else if constexpr (kIsQuantized<KV>) {
+      write([&](std::int64_t r) { return call.head_sums + r * 2 * C + column - C; }, begin, end);
+    } else {
+      KV* const cache = (part == 1 ? call.keys - C : call.values - 2 * C) + column;
+      write([&](std::int64_t r) { return cache + call.cache_row(r); }, begin, end);
+    }
+  }
+}
+
+// Epilogue and rounding of n results from `column` on of the rows first .. first + rows - 1, which
+// include the bias: results(r)<N>(j) returns those of row r from column + j on. n and `column` are
+// multiples of 8.
+template <class T, class TO, class KV, class Results>
+__forceinline__ void finish_rows(const InvariantGemmCall<T, TO, KV>& call, std::int64_t first,
+                                 std::int64_t rows, std::int64_t column, std::int64_t n,
+                                 const Results& results) {
+  // place(r)[j] = finish<N>(result j of row r, r, j). Inlined by force: calls would take half of
+  // the time.
+  const auto write = [&](const auto& place, std::int64_t begin, std::int64_t end,
+                         const auto& finish) __attribute__((always_inline)) {
+    for (std::int64_t r = first; r < first + rows; ++r) {
+      const auto row = results(r);
+      auto* const out = place(r);
+      const auto write_vector = [&]<int N>(std::int64_t j) __attribute__((always_inline)) {
+        store_floats(out + j, finish.template operator()<N>(row.template operator()<N>(j), r, j));
+      };
+      std::int64_t j = begin;
+      for (; j + 16 <= end; j += 16) write_vector.template operator()<16>(j);
+      for (; j < end; j += 8) write_vector.template operator()<8>(j);
+    }
+  };
+  const auto out_place = [&](std::int64_t r) { return call.out + r * call.out_stride + column; };
+  if (call.epilogue == RowEpilogue::gelu) {
+    const float* const factors = call.gelu_factors;
+    const auto gelu = [&]<int N>(Floats<N> s, std::int64_t, std::int64_t j)
+        __attribute__((always_inline)) {
+      s *= gelu_gate<T>(s);
+      if (factors != nullptr) s *= load_floats<N>(factors + column + j);
+      return s;
+    };
+    write(out_place, 0, n, gelu);
+  } else if (call.residual != nullptr) {
+    const T* const residual = call.residual + column;
+    const std::int64_t stride = call.out_stride;
+    const auto add = [&]<int N>(const Floats<N>& s, std::int64_t r, std::int64_t j)
+        __attribute__((always_inline)) {
+      return load_floats<N>(residual + r * stride + j) + s;
+    };
+    write(out_place, 0, n, add);
+  } else {
+    const auto unchanged = []<int N>(const Floats<N>& s, std::int64_t, std::int64_t) { return s; };
+    for_each_output(
+        call, column, n,
+        [&](const auto& place, std::int64_t begin, std::int64_t end)
+            __attribute__((always_inline)) { write(place, begin, end, unchanged); });
+  }
+}
+
+// Adds the bias to the n sums of row r from `column` on, and writes them.
+template <class T, class TO, class KV>
+[[gnu::noinline]] void finish_columns(const InvariantGemmCall<T, TO, KV>& call, const float* sums,
+                                      std::int64_t r, std::int64_t column, std::int64_t n) {
+  finish_rows(call, r, 1, column, n, [&](std::int64_t) {
+    return [&]<int N>(std::int64_t j) {
+      const Floats<N> s = load_floats<N>(sums + j);
+      return call.bias == nullptr ? s : s + load_floats<N>(call.bias + column + j);
+    };
+  });
+}
+
+// ---- few rows ------------------------------------------------------------------------------
+
+// sums (rows, stride) += a (rows, stride_a) times kFewRowsDepth rows of w, for V columns.
+template <int V, class T>
+__forceinline__ void add_few_rows(float* sums, std::int64_t stride, const float* a,
+                                  std::int64_t stride_a, std::int64_t rows, const T* w,
+                                  std::int64_t stride_w) {
+  Floats<V> weights[kFewRowsDepth];
+  for (int k = 0; k < kFewRowsDepth; ++k) weights[k] = load_floats<V>(w + k * stride_w);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    Floats<V> sum = load_floats<V>(sums + r * stride);
+    for (int k = 0; k < kFewRowsDepth; ++k) {
+      sum = multiply_add(weights[k], Floats<V>(a[r * stride_a + k]), sum);
+    }
+    store_floats(sums + r * stride, sum);
+  }
+}
+
+// sums (rows, stride) = a (rows, stride_a) times w (depth, columns), one slice of k.
+template <class T>
+[[gnu::noinline]] void multiply_few_rows_slice(float* sums, std::int64_t stride, const float* a,
+                                               std::int64_t stride_a, std::int64_t rows, const T* w,
+                                               std::int64_t stride_w, std::int64_t depth,
+                                               std::int64_t columns) {
+  constexpr int V = std::max(8, kRegisterFloats);
+  for (std::int64_t r = 0; r < rows; ++r) std::fill_n(sums + r * stride, columns, 0.0f);
+  for (std::int64_t k = 0; k < depth; k += kFewRowsDepth) {
+    const T* const row = w + k * stride_w;
+    std::int64_t j = 0;
+    for (; j + V <= columns; j += V) {
+      for (int i = 0; i < kFewRowsDepth; ++i) {
+        prefetch_line(row + (kFewRowsDepth + i) * stride_w + j);
+      }
+      add_few_rows<V>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
+    }
+    if (j < columns) add_few_rows<8>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
+  }
+}
+
+// ---- many rows -----------------------------------------------------------------------------
+
+// packed (panels, depth, kTileWidth) = `count` columns of w (depth, stride), widened. The last
+// panel is filled with zeros.
+template <class T>
+[[gnu::noinline]] void pack_weights(float* packed, const T* w, std::int64_t stride,
+                                    std::int64_t depth, std::int64_t count) {
+  constexpr std::int64_t kPrefetchRows = 12;
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const T* const row = w + k * stride;
+    for (std::int64_t j = 0; j < count; j += kTileWidth) {
+      prefetch_line(row + kPrefetchRows * stride + j);
+      prefetch_line(row + kPrefetchRows * stride + j + kTileWidth / 2);
+      float* const out = packed + j * depth + k * kTileWidth;
+      if (j + kTileWidth <= count) {
+        store_floats(out, load_floats<kTileWidth>(row + j));
+        continue;
+      }
+      for (int i = 0; i < kTileWidth; i += 8) {
+        store_floats(out + i, j + i < count ? load_floats<8>(row + j + i) : Floats<8>());
+      }
+    }
+  }
+}
+
+// sums (kTileRows, stride) = or += a (depth, kTileRows) times w (depth, kTileWidth), both packed.
+// The tile consists of the compiler's vectors and every loop over it is unrolled, or it would be
+// stored to memory in each step.
+[[gnu::noinline]] inline void multiply_tile(float* sums, std::int64_t stride, const float* a,
+                                            const float* w, std::int64_t depth, bool add) {
+  constexpr int V = kRegisterFloats;
+  using Register = typename host::Simd<V>::Float;
+  Register tile[kTileRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) tile[r][0] = tile[r][1] = Register{};
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const Register w0 = host::load_register<V>(w), w1 = host::load_register<V>(w + V);
+#pragma GCC unroll 16
+    for (int r = 0; r < kTileRows; ++r) {
+      const Register x = a[r] - Register{};
+      tile[r][0] = host::multiply_add<V>(x, w0, tile[r][0]);
+      tile[r][1] = host::multiply_add<V>(x, w1, tile[r][1]);
+    }
+    a += kTileRows;
+    w += kTileWidth;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) {
+    float* const row = sums + r * stride;
+    if (add) tile[r][0] = host::load_register<V>(row) + tile[r][0];
+    if (add) tile[r][1] = host::load_register<V>(row + V) + tile[r][1];
+    host::store_register<V>(row, tile[r][0]);
+    host::store_register<V>(row + V, tile[r][1]);
+  }
+}
+
+// ---- logits --------------------------------------------------------------------------------
+
+// out[r * stride] = dot product of row r of a (kRows, K) and w (K).
+template <int kRows, class T>
+[[gnu::noinline]] void dot_products(float* out, std::int64_t stride, const float* a, const T* w,
+                                    std::int64_t K) {
+  Floats<kLanes> sums[kRows];
+  std::int64_t k = 0;
+  for (; k + kLanes <= K; k += kLanes) {
+    const Floats<kLanes> x = load_floats<kLanes>(w + k);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] = multiply_add(load_floats<kLanes>(a + r * K + k), x, sums[r]);
+    }
+  }
+  if (k < K) {
+    // Eight terms are left; products of zeros change no sum.
+    float x[kLanes] = {}, y[kLanes] = {};
+    store_floats(x, load_floats<8>(w + k));
+    for (int r = 0; r < kRows; ++r) {
+      store_floats(y, load_floats<8>(a + r * K + k));
+      sums[r] = multiply_add(load_floats<kLanes>(y), load_floats<kLanes>(x), sums[r]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) out[r * stride] = sum_of(sums[r]);
+}
+
+// Many rows have a register tile per lane instead, whose columns are columns of the result: sums of
+// a lane, over k = lane, lane + kLanes, ..., need no addition within a register.
+
+// Steps of a lane; the last one may be beyond K.
+inline std::int64_t lane_depth(std::int64_t K) {
+  return ceil_div(K, std::int64_t{kLanes});
+}
+
+// packed (kLanes, depth of a lane, kTileWidth) = the transposed w (count, K), widened. Columns from
+// `count` on and steps beyond K are 0.
+template <class T>
+[[gnu::noinline]] void pack_lanes(float* packed, const T* w, std::int64_t K, std::int64_t count) {
+  const std::int64_t depth = lane_depth(K);
+  for (int column = 0; column < kTileWidth; column += 8) {
+    for (std::int64_t k = 0; k < depth * kLanes; k += 8) {
+      Floats<8> rows[8], columns[8];
+      for (int j = 0; j < 8; ++j) {
+        if (k >= K || column + j >= count) continue;
+        const T* const row = w + (column + j) * K + k;
+        prefetch_line(row + 8 * K);
+        rows[j] = load_floats<8>(row);
+      }
+      transpose(columns, rows);
+      for (int j = 0; j < 8; ++j) {
+        const std::int64_t step = (k % kLanes + j) * depth + k / kLanes;
+        store_floats(packed + step * kTileWidth + column, columns[j]);
+      }
+    }
+  }
+}
+
+// out (rows, stride) = a times w, `columns` columns of a tile, both packed by lanes. `sums` holds
+// kLanes / 2 tiles. The lanes are added by halves, as sum_of does.
+[[gnu::noinline]] inline void multiply_lanes(float* out, std::int64_t stride, std::int64_t rows,
+                                             std::int64_t columns, const float* a, const float* w,
+                                             std::int64_t depth, float* sums) {
+  constexpr int kTile = kTileRows * kTileWidth, V = kRegisterFloats;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    multiply_tile(sums + lane % (kLanes / 2) * kTile, kTileWidth, a + lane * depth * kTileRows,
+                  w + lane * depth * kTileWidth, depth, lane >= kLanes / 2);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t j = 0; j < columns; j += V) {
+      Floats<V> x[kLanes / 2];
+      for (int i = 0; i < kLanes / 2; ++i)
+        x[i] = load_floats<V>(sums + i * kTile + r * kTileWidth + j);
+      for (int half = kLanes / 4; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) x[i] += x[i + half];
+      }
+      store_floats_up_to(out + r * stride + j, x[0], columns - j);
+    }
+  }
+}
+
+}  // namespace llmc::host_rows

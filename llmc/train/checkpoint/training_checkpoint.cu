@@ -1,0 +1,223 @@
+#include <cstddef>
+#include <span>
+
+#include "llmc/base/error.h"
+#include "llmc/base/work_progress.h"
+#include "llmc/config/recorded_settings.h"
+#include "llmc/device/dtype.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/checkpoint_writer.h"
+#include "llmc/io/checkpoint/element_check.h"
+#include "llmc/io/checkpoint/manifest.h"
+#include "llmc/io/checkpoint/model_card.h"
+#include "llmc/io/checkpoint/retention.h"
+#include "llmc/io/checkpoint/safetensors.h"
+#include "llmc/io/checkpoint/tensor_dtype.h"
+#include "llmc/nn/parameter_table.h"
+#include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
+
+namespace llmc {
+
+namespace {
+
+// The key of a checkpoint's state for RunPosition::protected_checkpoint.
+constexpr const char* kProtectedKey = "protected_checkpoint";
+
+std::vector<TensorHeader> tensor_headers(const ParameterTable& table, const std::string& prefix) {
+  std::vector<TensorHeader> headers;
+  for (const ParameterSpec& spec : table.specs()) {
+    headers.push_back({prefix + spec.name, TensorDtype::f32, spec.shape});
+  }
+  return headers;
+}
+
+// Calls write(name, spec, values) for each tensor of the weights, then of the moments. All ranks
+// call this; only rank 0 gets values.
+template <class Write>
+void collect_weights(RunState& state, Stream& stream, const Write& write) {
+  std::vector<float> values;
+  for (const ParameterSpec& spec : state.table().specs()) {
+    values.resize(static_cast<std::size_t>(spec.size()));
+    state.get_weight(spec, values.data(), stream);
+    write("transformer." + spec.name, spec, values);
+  }
+}
+template <class Write>
+void collect_moments(RunState& state, Stream& stream, const Write& write) {
+  std::vector<float> m, v;
+  for (const bool first : {true, false}) {
+    for (const ParameterSpec& spec : state.table().specs()) {
+      m.resize(static_cast<std::size_t>(spec.size()));
+      v.resize(m.size());
+      state.get_moments(spec, m.data(), v.data(), stream);
+      write((first ? "first_moment." : "second_moment.") + spec.name, spec, first ? m : v);
+    }
+  }
+}
+
+// Throws an ElementError if weights or moments are not finite, or if the dtype cannot hold a
+// weight: a run cannot continue from them.
+void write_tensors(CheckpointWriter& writer, RunState& state, Stream& stream) {
+  const ParameterTable& table = state.table();
+  WorkProgress progress("saving " + writer.path().string(), 3 * table.count());
+  const auto write_to = [&](SafetensorsWriter& file) {
+    return [&](const std::string& name, const ParameterSpec& spec,
+               const std::vector<float>& values) {
+      check_elements(
+          values, spec.shape, is_not_finite, "not finite", [&] { return "tensor " + name; }, "");
+      if (file.path().filename() == kWeightsName) state.require_representable(spec, values);
+      file.write(name, std::as_bytes(std::span(values)));
+      progress.add(spec.size());
+    };
+  };
+  SafetensorsWriter& weights =
+      writer.tensor_file(kWeightsName, tensor_headers(table, "transformer."));
+  collect_weights(state, stream, write_to(weights));
+  weights.finish();
+  std::vector<TensorHeader> headers = tensor_headers(table, "first_moment.");
+  const std::vector<TensorHeader> second = tensor_headers(table, "second_moment.");
+  headers.insert(headers.end(), second.begin(), second.end());
+  SafetensorsWriter& moments = writer.tensor_file(kMomentsName, headers);
+  collect_moments(state, stream, write_to(moments));
+  moments.finish();
+}
+
+// The part of the other ranks in write_tensors() of rank 0.
+void send_tensors(RunState& state, Stream& stream) {
+  const auto nothing = [](const std::string&, const ParameterSpec&, const std::vector<float>&) {};
+  collect_weights(state, stream, nothing);
+  collect_moments(state, stream, nothing);
+}
+
+RunPosition read_position(const CheckpointReader& reader) {
+  const auto integer = [&](const char* key) { return reader.state(key).integer(key); };
+  RunPosition position;
+  position.step = reader.step();
+  position.samples = integer("samples");
+  position.tokens = integer("tokens");
+  position.T = integer("seq_len");
+  position.train = reader.state("train").text("train");
+  if (integer("validation_step") >= 0) {
+    position.validation = {integer("validation_step"),
+                           reader.state("validation_loss").number("validation_loss")};
+  }
+  position.history = reader.history();
+  std::int64_t best_step = -1;
+  double best_loss = 0;
+  for (const auto& [key, value] : reader.state()) {
+    if (key == "best_validation_step") best_step = value.integer(key);
+    if (key == "best_validation_loss") best_loss = value.number(key);
+    if (key == "train_tokens") position.train_tokens = value.integer(key);
+    if (key == "vocabulary_xxh64") position.vocabulary = value.text(key);
+    if (key == kLossNotFiniteKey) position.finite_loss = !value.boolean(key);
+    if (key == kProtectedKey) position.protected_checkpoint = value.text(key);
+    if (key.starts_with("--")) position.flags[current_name(key)] = value;
+  }
+  if (best_step >= 0) position.best = {best_step, best_loss};
+  return position;
+}
+
+}  // namespace
+
+std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
+                            const RunPosition& position, std::uint64_t seed, RunState& state,
+                            Stream& stream, const std::vector<TextFile>& texts, bool only_best) {
+  if (!state.first_rank()) {
+    send_tensors(state, stream);
+    return (root / checkpoint_name(position.step)).string();
+  }
+  CheckpointWriter writer(root, checkpoint_name(position.step));
+  writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
+  for (const TextFile& file : texts) writer.text_file(file.name, file.text);
+  write_tensors(writer, state, stream);
+  const OptimizerState optimizer = state.optimizer_state(stream);
+  const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
+  CheckpointState counters = {{"samples", position.samples},
+                              {"tokens", position.tokens},
+                              {"seq_len", position.T},
+                              {"train", position.train},
+                              {"validation_step", validation.step},
+                              {"validation_loss", validation.loss},
+                              {"out", root.string()},
+                              {"directory", std::filesystem::current_path().string()},
+                              {"seed", seed},
+                              {"dtype", dtype_name(state.dtype())},
+                              {"updates", optimizer.updates},
+                              {"skipped", optimizer.skipped_updates},
+                              {"skipped_in_row", optimizer.consecutive_skips}};
+  if (optimizer.loss_scale > 0) {
+    counters["loss_scale"] = optimizer.loss_scale;
+    counters["loss_scale_good_steps"] = optimizer.loss_scale_good_steps;
+  }
+  if (position.train_tokens >= 0) counters["train_tokens"] = position.train_tokens;
+  if (!position.vocabulary.empty()) counters["vocabulary_xxh64"] = position.vocabulary;
+  if (position.best) {
+    counters["best_validation_step"] = position.best->step;
+    counters["best_validation_loss"] = position.best->loss;
+  }
+  if (only_best) counters[kOnlyBestKey] = true;
+  if (!position.finite_loss) counters[kLossNotFiniteKey] = true;
+  if (!position.protected_checkpoint.empty())
+    counters[kProtectedKey] = position.protected_checkpoint;
+  counters.insert(position.flags.begin(), position.flags.end());
+  writer.commit(position.step, counters, position.history);
+  return writer.path().string();
+}
+
+RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed, RunState& state,
+                            Stream& stream) {
+  CheckpointReader reader(path);
+  const auto check = [&](const char* flag, const std::string& current, const std::string& saved) {
+    if (current == saved) return;
+    fail_usage(path.string() + " was written with " + flag + " " + saved + ", not " + current,
+               "resume with the flags of the run");
+  };
+  check("--seed", std::to_string(seed),
+        std::to_string(reader.state("seed").unsigned_integer("seed")));
+  check("--dtype", dtype_name(state.dtype()), reader.state("dtype").text("dtype"));
+  WorkProgress progress("loading " + path.string(), state.table().count());
+  std::vector<float> first, second;
+  for (const ParameterSpec& spec : state.table().specs()) {
+    const auto load = [&](const std::string& prefix, std::vector<float>& values) {
+      const std::string name = prefix + spec.name;
+      values.resize(static_cast<std::size_t>(spec.size()));
+      if (state.first_rank()) {
+        reader.load(name, spec.shape, values.data());
+        if (&values == &second) {
+          check_elements(
+              values, spec.shape, is_negative, "negative", [&] { return reader.label(name); },
+              "resume from another checkpoint");
+        }
+      }
+      state.broadcast(values, stream);
+    };
+    load("transformer.", first);
+    state.set_weight(spec, first.data(), stream);
+    load("first_moment.", first);
+    load("second_moment.", second);
+    state.set_moments(spec, first.data(), second.data(), stream);
+    progress.add(spec.size());
+  }
+  OptimizerState optimizer{};
+  const auto counter = [&](const char* key) {
+    return static_cast<std::int32_t>(reader.state(key).integer(key));
+  };
+  optimizer.updates = counter("updates");
+  optimizer.skipped_updates = counter("skipped");
+  optimizer.consecutive_skips = counter("skipped_in_row");
+  if (state.dtype() == Dtype::fp16) {
+    optimizer.loss_scale = static_cast<float>(reader.state("loss_scale").number("loss_scale"));
+    optimizer.loss_scale_good_steps = counter("loss_scale_good_steps");
+    if (!(optimizer.loss_scale >= kMinLossScale && optimizer.loss_scale <= kMaxLossScale)) {
+      fail(path.string() + ": loss_scale is " + std::to_string(optimizer.loss_scale) +
+               ", not a number from 1 to 16777216",
+           "resume from another checkpoint");
+    }
+  }
+  state.set_optimizer_state(optimizer, stream);
+  state.restore_rounding(stream);
+  return read_position(reader);
+}
+
+}  // namespace llmc
