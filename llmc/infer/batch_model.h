@@ -215,10 +215,7 @@ class BatchModel final : public GenerationPass {
   // The product of a linear layer; `site` numbers the products.
   InvariantGemm<T> product(In<T, 2> inp, const Linear<T>& linear, const PassRows& rows,
                            std::int64_t site) const {
-    InvariantGemm<T> result;
-    result.inp = inp;
-    set_weight(result, linear.weight());
-    result.bias = linear.bias().vector();
+    InvariantGemm<T> result = linear.inference(inp);
     result.kind = rows.kind;
     result.quantizer = {.enabled = pass_.quantizes_rows, .zero_points = pass_.zero_points};
     if (pass_.scales != nullptr) set_scales(result, *pass_.scales, site);
@@ -237,16 +234,8 @@ class BatchModel final : public GenerationPass {
   InvariantGemm<T> product(In<T, 2> inp, const Norm<T>& norm, const Linear<T>& linear,
                            const PassRows& rows, std::int64_t site) const {
     InvariantGemm<T> result = product(inp, linear, rows, site);
-    result.norm_weight = norm.weight().vector();
-    result.norm_bias = norm.bias().vector();
+    norm.fuse_into(result);
     return result;
-  }
-  static void set_weight(InvariantGemm<T>& product, const Parameter<T>& weight) {
-    if (weight.has_codes()) {
-      product.codes = weight.codes();
-    } else {
-      product.weight = weight.matrix();
-    }
   }
 
   // Replaces x (rows, C), the sum of the embeddings, by the output of the last block.
@@ -286,13 +275,8 @@ class BatchModel final : public GenerationPass {
   Tensor<const float, 2> write_logits(Tensor<T, 2> x, RowKind kind) {
     const Tensor<float, 2> logits = first_rows(logits_, x.shape[0]);
     if (x.shape[0] == 0) return logits;
-    InvariantGemm<T> product;
-    product.inp = x;
-    product.norm_weight = model_.final_norm().weight().vector();
-    product.norm_bias = model_.final_norm().bias().vector();
-    set_weight(product, model_.head().weight());
-    if (product.weight.data != nullptr)
-      product.weight = first_rows(product.weight, config().vocabulary);
+    InvariantGemm<T> product = model_.head().inference(x);
+    model_.final_norm().fuse_into(product);
     product.kind = kind;
     invariant_gemm_logits<T>(logits, product, stream());
     return logits;

@@ -13,6 +13,7 @@
 #include "llmc/device/rows.h"
 #include "llmc/nn/context.h"
 #include "llmc/nn/embedding.h"
+#include "llmc/nn/linear_product.h"
 #include "llmc/nn/logits_buffers.h"
 #include "llmc/nn/parameter.h"
 #include "llmc/nn/pass_options.h"
@@ -38,6 +39,13 @@ class LmHead {
 
   // The token embeddings, which are the weights of the logits too.
   const Parameter<T>& weight() const { return wte_; }
+
+  // The product in inference, of a model on one rank: the logits of x (rows, C), without padding.
+  InvariantGemm<T> inference(In<T, 2> x) const {
+    InvariantGemm<T> product = inference_product<T>(x, wte_);
+    if (product.weight.data != nullptr) product.weight = first_rows(product.weight, slice_.end);
+    return product;
+  }
 
   // Returns the logits of one row, of which `hidden` (1, C) is the same on all ranks. Number i is
   // the logit of token i; those from V on are padding.

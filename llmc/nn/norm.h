@@ -6,6 +6,7 @@
 
 #include "llmc/nn/context.h"
 #include "llmc/nn/parameter.h"
+#include "llmc/ops/gemm/invariant_gemm_call.h"
 #include "llmc/ops/layernorm.h"
 
 namespace llmc {
@@ -47,6 +48,13 @@ class Norm {
     layernorm_backward<T>(d_inp, weight_.vector_gradient(), bias_.vector_gradient(), d_out, inp,
                           statistics.mean, statistics.rstd, weight_.vector(), d_residual,
                           context.scratch, context.stream);
+  }
+
+  // Normalises the input of a product in inference.
+  void fuse_into(InvariantGemm<T>& product) const {
+    product.norm_weight = weight_.vector();
+    product.norm_bias = bias_.vector();
+    product.norm_epsilon = kLayerNormEpsilon;
   }
 
   const Parameter<T>& weight() const { return weight_; }
