@@ -273,26 +273,36 @@ class TrainingState final : public RunState {
     }
   }
 
+  // Without master weights, the values are rounded chunk by chunk: the memory plan has no room for
+  // a large tensor in fp32.
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
     const OwnedPart part = layout_.own_values(spec);
-    const Buffer<float> temporary(has_master(spec) ? 0 : part.size);
-    float* const values = has_master(spec) ? master(part) : temporary.data();
-    switch (spec.initializer) {
-      case Initializer::normal:
-        normal_fill(values, part.size, part.first, spec.part.index, seed, spec.id, 0.0f,
-                    spec.stddev, stream);
-        break;
-      case Initializer::one:
-        constant_fill(values, part.size, 1.0f, stream);
-        break;
-      case Initializer::zero:
-        constant_fill(values, part.size, 0.0f, stream);
-        break;
-    }
-    if constexpr (!std::is_same_v<T, float>) {
-      convert(weights_.owned(part), static_cast<const float*>(values), part.size, stream);
+    constexpr std::int64_t kChunk = 1 << 16;
+    const std::int64_t step = has_master(spec) ? part.size : std::min(part.size, kChunk);
+    const Buffer<float> chunk(has_master(spec) ? 0 : step);
+    for (std::int64_t first = 0; first < part.size; first += step) {
+      const std::int64_t n = std::min(step, part.size - first);
+      float* const values = has_master(spec) ? master(part) : chunk.data();
+      fill_initial(values, n, part.first + first, spec, seed, stream);
+      if constexpr (!std::is_same_v<T, float>) {
+        convert(weights_.owned(part) + first, static_cast<const float*>(values), n, stream);
+      }
     }
     if (!has_master(spec)) stream.synchronize();
+  }
+
+  // Initial values of elements first to first + n - 1 of this rank's part of a parameter.
+  static void fill_initial(float* values, std::int64_t n, std::int64_t first,
+                           const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
+    switch (spec.initializer) {
+      case Initializer::normal:
+        return normal_fill(values, n, first, spec.part.index, seed, spec.id, 0.0f, spec.stddev,
+                           stream);
+      case Initializer::one:
+        return constant_fill(values, n, 1.0f, stream);
+      case Initializer::zero:
+        return constant_fill(values, n, 0.0f, stream);
+    }
   }
 
   void measure_gradients(const OptimizerOptions& options, Stream& stream) {
