@@ -250,7 +250,7 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # Tests in .cpp files are about text and files and launch no kernels. test/test_host_* are about the
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
 # and in one model, and readers with malformed inputs. A file named by FILE is always checked.
-MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,batch_generator batch_generator_kv8 checkpoint_texts comparison \
+MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,scheduler scheduler_kv8 checkpoint_texts comparison \
                  document_mask evaluation infer_decoder loss_scale qat qat_deployment rank_state smoothing tensor_plan \
                  tensor_state tour training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
@@ -259,7 +259,7 @@ TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
 GROUP_train.cu       := checkpoint_texts comparison document_mask dropout evaluation finite_state loss_scale qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state trainable trainable_ranks tour training zero
-GROUP_model.cu       := batch_generator batch_generator_int8 batch_generator_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
+GROUP_model.cu       := scheduler scheduler_int8 scheduler_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
 GROUP_ops.cu         := attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding gelu infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
                         megatron_file safetensors safetensors_damage tokenizer_files

@@ -41,7 +41,7 @@ FLAG_IN_TEXT = re.compile(r'"[^"\n]*(?<![\w-])--[a-z]')
 FOLDERS_WITHOUT_FLAGS = ("base", "device", "ops", "comm", "io", "pipeline")
 DTYPE_PARAMETER = re.compile(r"\btemplate\s*<[^;{]*?\b(?:class|typename)\s+(T|KV)\b")
 FOLDERS_WITHOUT_DTYPES = ("plan", "quantize", "infer", "eval", "finetune", "train", "serve")
-DTYPE_FILES = ("llmc/infer/batch_model.h", "llmc/infer/generation_engine.h", "llmc/infer/kv_cache.h")
+DTYPE_FILES = ("llmc/infer/model_pass.h", "llmc/infer/generation_engine.h", "llmc/infer/kv_cache.h")
 OPTIONS_AND_JSON = re.compile(r"^(CLI/|nlohmann/)")
 
 

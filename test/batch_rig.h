@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "llmc/infer/batch_generator.h"
-#include "llmc/infer/batch_model.h"
+#include "llmc/infer/model_pass.h"
+#include "llmc/infer/scheduler.h"
 #include "llmc/models/engine.h"
 #include "test/model_rig.h"
 #include "test/oracle/gpt2.h"
@@ -35,12 +35,12 @@ struct Text {
 template <class T, class KV = T>
 struct BatchRig {
   Engine<T> engine;
-  BatchModel<T, KV> model;
-  BatchGenerator generator;
+  ModelPass<T, KV> model;
+  Scheduler generator;
   std::size_t max_tokens = SIZE_MAX;  // of a text, after which its callback ends it
 
   // The weights are INT8 if `quantized` has a value.
-  BatchRig(const Fixture& fixture, const BatchShape& shape, const BatchOptions& options,
+  BatchRig(const Fixture& fixture, const BatchShape& shape, const SchedulerOptions& options,
            const std::optional<Int8Pass>& quantized = {})
       : engine(engine_config(fixture.config()),
                {.B = 1, .T = 1, .training = false, .int8_weights = quantized.has_value()}),
@@ -56,10 +56,10 @@ struct BatchRig {
     }
   }
 
-  std::vector<Text> generate(const std::vector<SequenceRequest>& requests) {
+  std::vector<Text> generate(const std::vector<GenerationRequest>& requests) {
     std::vector<Text> texts(requests.size());
     std::size_t next = 0;
-    generator.run({.next = [&]() -> std::optional<SequenceRequest> {
+    generator.run({.next = [&]() -> std::optional<GenerationRequest> {
                      if (next == requests.size()) return std::nullopt;
                      return requests[next++];
                    },
@@ -78,10 +78,10 @@ struct BatchRig {
   }
 };
 
-inline std::vector<SequenceRequest> random_requests(std::int64_t count, std::int64_t V,
-                                                    std::int64_t T_max, std::uint64_t seed) {
+inline std::vector<GenerationRequest> random_requests(std::int64_t count, std::int64_t V,
+                                                      std::int64_t T_max, std::uint64_t seed) {
   std::mt19937_64 bits(seed);
-  std::vector<SequenceRequest> requests;
+  std::vector<GenerationRequest> requests;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto below = [&](std::int64_t n) {
       return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(n));
@@ -95,8 +95,8 @@ inline std::vector<SequenceRequest> random_requests(std::int64_t count, std::int
 }
 
 // The options of the tests of equal bits: hot, and with penalties, so that texts differ.
-inline BatchOptions sampled() {
-  BatchOptions options;
+inline SchedulerOptions sampled() {
+  SchedulerOptions options;
   options.sampling.temperature = 1.3;
   options.sampling.top_p = 0.95;
   options.sampling.repeat_penalty = 1.1;

@@ -1,4 +1,4 @@
-// A model that reads prompts and then one token of each sequence at a time: a BatchModel whose
+// A model that reads prompts and then one token of each sequence at a time: a ModelPass whose
 // sequences have equal lengths, with its logits in host memory. From the second step on, a step is
 // the replay of a graph.
 #pragma once
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "llmc/device/replay.h"
-#include "llmc/infer/batch_model.h"
+#include "llmc/infer/model_pass.h"
 #include "llmc/models/model_runner.h"
 #include "llmc/ops/sampling/host_sampling.h"
 
@@ -122,7 +122,7 @@ class Decoder {
   }
 
   DecoderShape shape_;
-  BatchModel<T, KV> model_;
+  ModelPass<T, KV> model_;
   Replay step_;
   Tensor<std::int32_t, 1> token_, position_;  // (B) of the step
   Tensor<const float, 2> logits_;             // of the last pass

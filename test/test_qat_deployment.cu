@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/infer/batch_model.h"
+#include "llmc/infer/model_pass.h"
 #include "llmc/infer/prompt_runner.h"
 #include "llmc/ops/gemm/quantize_weight.h"
 #include "test/batch_rig.h"
@@ -81,7 +81,7 @@ struct Deployed {
     return losses;
   }
   Engine<T> engine;
-  BatchModel<T> model;
+  ModelPass<T> model;
   PromptRunner runner;
 };
 

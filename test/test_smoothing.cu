@@ -37,8 +37,8 @@ struct Model {
     ActivationScales activations;
     Int8Pass own = pass.value_or(Int8Pass{});
     own.scales = pass ? &engine.state().quantized()->activations() : &activations;
-    BatchModel<float> model(engine.runner().model(), engine.context(),
-                            {.slots = 1, .capacity = count, .chunk = count}, engine.memory(), own);
+    ModelPass<float> model(engine.runner().model(), engine.context(),
+                           {.slots = 1, .capacity = count, .chunk = count}, engine.memory(), own);
     engine.memory().reserve("INT8 weights", activations.gelu_factors, config.layers,
                             4 * config.channels);
     engine.allocate();

@@ -83,11 +83,11 @@ std::string completion_jsonl(const Completion& completion) {
 
 CompletionOrder::CompletionOrder(const std::vector<std::int64_t>& samples) {
   for (const std::int64_t count : samples) {
-    begins_.push_back(std::ssize(slots_));
+    begins_.push_back(std::ssize(entries_));
     require(count >= 0, "a prompt has a negative number of completions");
-    slots_.resize(slots_.size() + static_cast<std::size_t>(count));
+    entries_.resize(entries_.size() + static_cast<std::size_t>(count));
   }
-  begins_.push_back(std::ssize(slots_));
+  begins_.push_back(std::ssize(entries_));
 }
 
 std::vector<Completion> CompletionOrder::add(std::int64_t prompt, Completion completion) {
@@ -95,12 +95,12 @@ std::vector<Completion> CompletionOrder::add(std::int64_t prompt, Completion com
   const auto p = static_cast<std::size_t>(has_prompt ? prompt : 0);
   require(has_prompt && completion.sample >= 0 && completion.sample < begins_[p + 1] - begins_[p],
           "a completion is not one of the expected ones");
-  Slot& slot = slots_[static_cast<std::size_t>(begins_[p] + completion.sample)];
+  Entry& slot = entries_[static_cast<std::size_t>(begins_[p] + completion.sample)];
   require(!slot.is_filled, "a completion finished twice");
   slot = {.is_filled = true, .completion = std::move(completion)};
   std::vector<Completion> released;
-  while (next_ < slots_.size() && slots_[next_].is_filled) {
-    released.push_back(std::exchange(slots_[next_++].completion, {}));
+  while (next_ < entries_.size() && entries_[next_].is_filled) {
+    released.push_back(std::exchange(entries_[next_++].completion, {}));
   }
   return released;
 }

@@ -41,15 +41,15 @@ class CompletionOrder {
   std::vector<Completion> add(std::int64_t prompt, Completion completion);
 
   // Whether all completions have been returned.
-  bool done() const { return next_ == slots_.size(); }
+  bool done() const { return next_ == entries_.size(); }
 
  private:
-  struct Slot {
+  struct Entry {
     bool is_filled = false;
     Completion completion;
   };
   std::vector<std::int64_t> begins_;  // index of each prompt's first slot, and the number of slots
-  std::vector<Slot> slots_;
+  std::vector<Entry> entries_;
   std::size_t next_ = 0;  // the first slot that has not been returned
 };
 

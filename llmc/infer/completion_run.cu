@@ -6,10 +6,10 @@
 
 namespace llmc {
 
-CompletionTotals CompletionRun::run(BatchGenerator& generator) {
+CompletionTotals CompletionRun::run(Scheduler& scheduler) {
   const Clock::time_point start = Clock::now();
-  generator_ = &generator;
-  generator.run(
+  scheduler_ = &scheduler;
+  scheduler.run(
       {.next = [this] { return next(); },
        .on_token =
            [this](std::int64_t sequence, std::int32_t token, float log_probability) {
@@ -29,7 +29,7 @@ std::vector<std::int64_t> CompletionRun::num_completions(const Job& job) {
   return counts;
 }
 
-std::optional<SequenceRequest> CompletionRun::next() {
+std::optional<GenerationRequest> CompletionRun::next() {
   while (next_ < job_.completions()) {
     const JobPrompt& prompt = job_.prompts[static_cast<std::size_t>(next_ / job_.samples)];
     Completion completion;
@@ -46,49 +46,50 @@ std::optional<SequenceRequest> CompletionRun::next() {
     }
     std::vector<std::string> stops = job_.stop;
     stops.insert(stops.end(), prompt.entry.stop.begin(), prompt.entry.stop.end());
-    drafts_.emplace(num_sequences_++, Draft{next_, std::move(completion),
-                                            TextStream(*job_.tokenizer, prompt.tokens.back()),
-                                            StopText(std::move(stops)), Clock::now()});
+    partial_.emplace(num_sequences_++,
+                     PartialCompletion{next_, std::move(completion),
+                                       TextStream(*job_.tokenizer, prompt.tokens.back()),
+                                       StopText(std::move(stops)), Clock::now()});
     return job_.request(next_++);
   }
   return std::nullopt;
 }
 
 bool CompletionRun::on_token(std::int64_t sequence, std::int32_t token, float log_probability) {
-  Draft& draft = drafts_.at(sequence);
-  draft.last_token = Clock::now();
-  if (draft.completion.ids.empty()) draft.first_token = draft.last_token;
-  draft.completion.ids.push_back(token);
-  draft.completion.logprobs.push_back(log_probability);
-  add_text(draft, draft.text.push(draft.characters.push(token)));
-  return !draft.text.stopped();
+  PartialCompletion& partial = partial_.at(sequence);
+  partial.last_token = Clock::now();
+  if (partial.completion.ids.empty()) partial.first_token = partial.last_token;
+  partial.completion.ids.push_back(token);
+  partial.completion.logprobs.push_back(log_probability);
+  add_text(partial, partial.text.push(partial.characters.push(token)));
+  return !partial.text.stopped();
 }
 
-void CompletionRun::add_text(Draft& draft, const std::string& text) {
+void CompletionRun::add_text(PartialCompletion& partial, const std::string& text) {
   if (text.empty()) return;
-  draft.completion.text += text;
-  callbacks_.on_text(draft.index, text);
+  partial.completion.text += text;
+  callbacks_.on_text(partial.index, text);
 }
 
 void CompletionRun::on_finish(std::int64_t sequence, Finish finish) {
-  Draft& draft = drafts_.at(sequence);
-  if (!draft.text.stopped()) {
-    add_text(draft, draft.text.push(draft.characters.finish()));
-    add_text(draft, draft.text.finish());
+  PartialCompletion& partial = partial_.at(sequence);
+  if (!partial.text.stopped()) {
+    add_text(partial, partial.text.push(partial.characters.finish()));
+    add_text(partial, partial.text.finish());
   }
-  Completion& completion = draft.completion;
-  completion.finish = draft.text.stopped() ? Finish::stop : finish;
+  Completion& completion = partial.completion;
+  completion.finish = partial.text.stopped() ? Finish::stop : finish;
   if (completion.finish == Finish::not_finite) {
     completion.error = "the model's output is not finite after " +
                        std::to_string(completion.ids.size()) + " generated tokens";
-    if (!generator_->fault().empty()) completion.error += ": " + generator_->fault();
+    if (!scheduler_->fault().empty()) completion.error += ": " + scheduler_->fault();
   }
-  if (completion.ids.empty()) draft.first_token = draft.last_token = Clock::now();
-  completion.prompt_ms = 1e3 * seconds_between(draft.start, draft.first_token);
-  completion.generate_ms = 1e3 * seconds_between(draft.first_token, draft.last_token);
-  const std::int64_t index = draft.index;
+  if (completion.ids.empty()) partial.first_token = partial.last_token = Clock::now();
+  completion.prompt_ms = 1e3 * seconds_between(partial.start, partial.first_token);
+  completion.generate_ms = 1e3 * seconds_between(partial.first_token, partial.last_token);
+  const std::int64_t index = partial.index;
   Completion done = std::move(completion);
-  drafts_.erase(sequence);
+  partial_.erase(sequence);
   complete(index, std::move(done));
 }
 

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "llmc/infer/batch_generator.h"
 #include "llmc/infer/completion.h"
 #include "llmc/infer/finish_reason.h"
 #include "llmc/infer/job.h"
 #include "llmc/infer/prompt.h"
+#include "llmc/infer/scheduler.h"
 #include "llmc/infer/stop_text.h"
 #include "llmc/infer/text_stream.h"
 
@@ -41,13 +41,13 @@ class CompletionRun {
   CompletionRun(const Job& job, const CompletionCallbacks& callbacks)
       : job_(job), callbacks_(callbacks), order_(num_completions(job)) {}
 
-  CompletionTotals run(BatchGenerator& generator);
+  CompletionTotals run(Scheduler& scheduler);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   // A completion in the making.
-  struct Draft {
+  struct PartialCompletion {
     std::int64_t index;
     Completion completion;
     TextStream characters;
@@ -63,11 +63,11 @@ class CompletionRun {
   static std::vector<std::int64_t> num_completions(const Job& job);
 
   // The next sequence; prompts with an error are completed here.
-  std::optional<SequenceRequest> next();
+  std::optional<GenerationRequest> next();
 
   bool on_token(std::int64_t sequence, std::int32_t token, float log_probability);
 
-  void add_text(Draft& draft, const std::string& text);
+  void add_text(PartialCompletion& partial, const std::string& text);
 
   void on_finish(std::int64_t sequence, Finish finish);
 
@@ -75,9 +75,9 @@ class CompletionRun {
 
   const Job& job_;
   const CompletionCallbacks& callbacks_;
-  const BatchGenerator* generator_ = nullptr;
+  const Scheduler* scheduler_ = nullptr;
   std::int64_t next_ = 0, num_sequences_ = 0;
-  std::map<std::int64_t, Draft> drafts_;  // by the number of the sequence
+  std::map<std::int64_t, PartialCompletion> partial_;  // by the number of the sequence
   CompletionOrder order_;
   CompletionTotals totals_;
 };

@@ -1,6 +1,6 @@
 // A generation loop on the host: reads the prompts, then repeatedly draws one token of each
 // sequence and reads it. Training runs it over a SequenceReader for its samples, tests over a
-// Decoder. infer_gpt2 draws on the device (batch_generator.h).
+// Decoder. infer_gpt2 draws on the device (scheduler.h).
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,6 @@
 #include "llmc/base/signal_thread.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/model_config.h"
-#include "llmc/infer/batch_generator.h"
 #include "llmc/infer/completion.h"
 #include "llmc/infer/completion_run.h"
 #include "llmc/infer/finish_reason.h"
@@ -25,6 +24,7 @@
 #include "llmc/infer/generation_pass.h"
 #include "llmc/infer/generation_runner.h"
 #include "llmc/infer/load_model.h"
+#include "llmc/infer/scheduler.h"
 
 namespace llmc {
 
@@ -34,19 +34,19 @@ namespace {
 class TextEngine {
  public:
   TextEngine(const InferConfig& settings, const ModelConfig& config, const BatchShape& shape,
-             const BatchOptions& options)
+             const SchedulerOptions& options)
       : runner_(make_decoding_runner(settings, config)),
         pass_(make_pass(settings, *runner_, shape)),
-        generator_(*pass_, options, runner_->memory()) {
+        scheduler_(*pass_, options, runner_->memory()) {
     load_model(*runner_, settings);
   }
 
-  BatchGenerator& generator() { return generator_; }
+  Scheduler& scheduler() { return scheduler_; }
 
  private:
   std::unique_ptr<GenerationRunner> runner_;
   std::unique_ptr<GenerationPass> pass_;
-  BatchGenerator generator_;
+  Scheduler scheduler_;
 };
 
 // Prints texts and completions as the flags request.
@@ -148,7 +148,7 @@ void generate_texts(const InferConfig& settings, const Job& job) {
           },
       .on_step = [] { return !SignalRequest::requested(); }};
   CompletionRun run(job, callbacks);
-  const CompletionTotals totals = run.run(engine.generator());
+  const CompletionTotals totals = run.run(engine.scheduler());
   printer.finish();
   if (job.completions() == 1 && last.error.empty()) return print_single_summary(last, last.seed);
   print_summary(totals, job.shape.slots, job.seed);
@@ -186,7 +186,7 @@ void interact(const InferConfig& settings, Job job) {
             },
         .on_step = [] { return !SignalRequest::requested(); }};
     CompletionRun run(job, callbacks);
-    const CompletionTotals totals = run.run(engine.generator());
+    const CompletionTotals totals = run.run(engine.scheduler());
     print_text("\n");
     require_complete(totals, {});
   }

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "llmc/base/error.h"
-#include "llmc/infer/batch_model.h"
 #include "llmc/infer/generation_runner.h"
+#include "llmc/infer/model_pass.h"
 #include "llmc/models/engine.h"
 
 namespace llmc {
@@ -45,8 +45,8 @@ class GenerationEngine final : public GenerationRunner {
  private:
   template <class KV>
   std::unique_ptr<GenerationPass> make_pass(const BatchShape& shape, const Int8Pass& pass) {
-    return std::make_unique<BatchModel<T, KV>>(engine_.runner().model(), engine_.context(), shape,
-                                               engine_.memory(), pass);
+    return std::make_unique<ModelPass<T, KV>>(engine_.runner().model(), engine_.context(), shape,
+                                              engine_.memory(), pass);
   }
 
   Engine<T> engine_;

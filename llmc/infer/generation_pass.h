@@ -1,6 +1,6 @@
 // The interface of generation to a model with a key-value cache, in any dtype of weights and cache:
 // a call per launched pass, none per row. Code above this interface has no template parameter for
-// dtypes. batch_model.h computes the passes.
+// dtypes. model_pass.h computes the passes.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Int8Pass {
 };
 
 // A part of a prompt that one pass reads.
-struct PromptPiece {
+struct PromptChunk {
   std::int64_t slot = 0;
   std::int64_t first_position = 0;  // of tokens[0]; the cache holds the tokens before it
   std::span<const std::int32_t> tokens{};
@@ -59,7 +59,7 @@ class GenerationPass {
   // Reads pieces of prompts, at most shape().chunk rows; no slot occurs twice. Returns the logits
   // (n, columns) of the n pieces that want them, in their order; columns from V on are undefined.
   // The result is valid until the next call.
-  virtual Tensor<const float, 2> read_prompts(const std::vector<PromptPiece>& pieces) = 0;
+  virtual Tensor<const float, 2> read_prompts(const std::vector<PromptChunk>& pieces) = 0;
   // The logits (count, columns) of rows [first, first + count) of the last read_prompts(), whose
   // rows are those of its pieces, one after the other; at most logits_rows of them.
   virtual Tensor<const float, 2> logits_of(std::int64_t first, std::int64_t count) = 0;

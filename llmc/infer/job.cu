@@ -20,7 +20,7 @@ std::int64_t Job::completions() const {
   return std::ssize(prompts) * samples;
 }
 
-SequenceRequest Job::request(std::int64_t completion) const {
+GenerationRequest Job::request(std::int64_t completion) const {
   const JobPrompt& prompt = prompts[static_cast<std::size_t>(completion / samples)];
   return {.prompt = prompt.tokens,
           .tokens = prompt.max_new_tokens,

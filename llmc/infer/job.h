@@ -9,9 +9,9 @@
 
 #include "llmc/config/infer_settings.h"
 #include "llmc/config/model_config.h"
-#include "llmc/infer/batch_generator.h"
 #include "llmc/infer/generation_pass.h"
 #include "llmc/infer/prompt_list.h"
+#include "llmc/infer/scheduler.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
@@ -27,7 +27,7 @@ struct Job {
   ModelConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
   std::vector<JobPrompt> prompts;
-  BatchOptions options;
+  SchedulerOptions options;
   std::int64_t samples = 1;  // completions per prompt
   std::uint64_t seed = 0;
   std::vector<std::string> stop{};
@@ -36,7 +36,7 @@ struct Job {
   std::int64_t completions() const;
 
   // The sequence of a completion; completions are numbered prompt by prompt.
-  SequenceRequest request(std::int64_t completion) const;
+  GenerationRequest request(std::int64_t completion) const;
   std::uint64_t seed_of(const JobPrompt& prompt) const {
     return prompt.entry.seed ? static_cast<std::uint64_t>(*prompt.entry.seed) : seed;
   }

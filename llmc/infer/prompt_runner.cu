@@ -30,7 +30,7 @@ PromptRunner::PromptRunner(GenerationPass& model, Context& context, const RunSha
 void PromptRunner::run(const PreparedBatch& prepared) {
   const Batch& batch = prepared.batch;
   last_targets_ = batch.targets;
-  std::vector<PromptPiece> pieces;
+  std::vector<PromptChunk> pieces;
   for (std::int64_t b = 0; b < batch.B; ++b) {
     model_.clear_faults(b);
     pieces.push_back({.slot = b,

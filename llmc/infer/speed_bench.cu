@@ -114,7 +114,7 @@ class BatchBench {
   // to several sequences.
   void read_prompts(std::int64_t length) {
     const std::span<const std::int32_t> ids(ids_);
-    std::vector<PromptPiece> pieces;
+    std::vector<PromptChunk> pieces;
     std::int64_t room = pass_->shape().chunk;
     const auto read = [&] {
       if (!pieces.empty()) pass_->read_prompts(pieces);

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "llmc/infer/batch_model.h"
+#include "llmc/infer/model_pass.h"
 #include "llmc/models/engine.h"
 #include "llmc/models/gpt2/gpt2.h"
 #include "llmc/parallel/training_state.h"
@@ -24,15 +24,15 @@
   EXTERN template class Engine<T, TrainingState<T>>;
 
 // The same with the dtypes of a model and of its cache.
-#define LLMC_GENERATION(EXTERN)                         \
-  EXTERN template class BatchModel<float>;              \
-  EXTERN template class BatchModel<float, bf16>;        \
-  EXTERN template class BatchModel<float, fp16>;        \
-  EXTERN template class BatchModel<float, std::int8_t>; \
-  EXTERN template class BatchModel<bf16>;               \
-  EXTERN template class BatchModel<bf16, std::int8_t>;  \
-  EXTERN template class BatchModel<fp16>;               \
-  EXTERN template class BatchModel<fp16, std::int8_t>;
+#define LLMC_GENERATION(EXTERN)                        \
+  EXTERN template class ModelPass<float>;              \
+  EXTERN template class ModelPass<float, bf16>;        \
+  EXTERN template class ModelPass<float, fp16>;        \
+  EXTERN template class ModelPass<float, std::int8_t>; \
+  EXTERN template class ModelPass<bf16>;               \
+  EXTERN template class ModelPass<bf16, std::int8_t>;  \
+  EXTERN template class ModelPass<fp16>;               \
+  EXTERN template class ModelPass<fp16, std::int8_t>;
 
 namespace llmc {
 LLMC_MODEL(extern, float)

@@ -83,7 +83,7 @@ class Block {
     attention_backward(a, work, pass);
   }
 
-  // The layers, for passes that compose them in another way (infer/batch_model.h).
+  // The layers, for passes that compose them in another way (infer/model_pass.h).
   const Norm<T>& ln_1() const { return ln_1_; }
   const Linear<T>& c_attn() const { return c_attn_; }
   const Linear<T>& attention_c_proj() const { return attention_c_proj_; }

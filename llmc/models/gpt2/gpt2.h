@@ -55,7 +55,7 @@ class Gpt2 {
   bool has_embedding() const { return stages_.front().embedding; }
   bool has_head() const { return stages_.back().head; }
 
-  // The layers, for passes that compose them in another way (infer/batch_model.h).
+  // The layers, for passes that compose them in another way (infer/model_pass.h).
   const Embedding<T>& embedding() const { return embedding_; }
   const std::vector<Block<T>>& blocks() const { return blocks_; }
   const Norm<T>& final_norm() const { return ln_f_; }

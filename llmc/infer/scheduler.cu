@@ -6,14 +6,14 @@
 
 #include "llmc/base/error.h"
 #include "llmc/device/rows.h"
-#include "llmc/infer/batch_generator.h"
+#include "llmc/infer/scheduler.h"
 
 namespace llmc {
 
-BatchGenerator::BatchGenerator(GenerationPass& model, const BatchOptions& options, MemoryPlan& plan)
+Scheduler::Scheduler(GenerationPass& model, const SchedulerOptions& options, MemoryPlan& plan)
     : model_(model),
       options_(options),
-      slots_(static_cast<std::size_t>(model.shape().slots)),
+      sequences_(static_cast<std::size_t>(model.shape().slots)),
       host_draws_(2 * model.shape().slots * options.steps_between_reads),
       host_finish_(model.shape().slots) {
   require(options.steps_between_reads >= 1, "the host must read tokens after at least one step");
@@ -35,7 +35,7 @@ BatchGenerator::BatchGenerator(GenerationPass& model, const BatchOptions& option
   }
 }
 
-void BatchGenerator::run(const BatchCallbacks& callbacks) {
+void Scheduler::run(const SchedulerCallbacks& callbacks) {
   callbacks_ = &callbacks;
   next_sequence_ = 0;
   start();
@@ -53,13 +53,13 @@ void BatchGenerator::run(const BatchCallbacks& callbacks) {
   }
 }
 
-void BatchGenerator::start() {
+void Scheduler::start() {
   model_.clear();
   num_active_ = 0;
-  slots_.assign(slots_.size(), {});
+  sequences_.assign(sequences_.size(), {});
   unread_.clear();
-  const std::vector<SlotSampling> sampling(slots_.size(), slot_sampling({}, 0, 0, 0, -1));
-  const auto idle = std::vector(slots_.size(), static_cast<std::int32_t>(SlotFinish::idle));
+  const std::vector<SlotSampling> sampling(sequences_.size(), slot_sampling({}, 0, 0, 0, -1));
+  const auto idle = std::vector(sequences_.size(), static_cast<std::int32_t>(SlotFinish::idle));
   fill_zero(state_.token.data, B(), stream());
   fill_zero(state_.position.data, B(), stream());
   drawn_ = make_tensor(draws_.data, B());
@@ -73,18 +73,18 @@ void BatchGenerator::start() {
   stream().synchronize();
 }
 
-bool BatchGenerator::fill_slots() {
+bool Scheduler::fill_slots() {
   bool more = true;
   for (std::int64_t b = 0; b < B() && more; ++b) {
-    if (slot(b).sequence != kIdle) continue;
-    std::optional<SequenceRequest> request = callbacks_->next();
+    if (sequence_of(b).index != kIdle) continue;
+    std::optional<GenerationRequest> request = callbacks_->next();
     if (!request) {
       more = false;
       break;
     }
     check(*request);
-    Slot& s = slot(b) = Slot{};
-    s.sequence = next_sequence_++;
+    Sequence& s = sequence_of(b) = Sequence{};
+    s.index = next_sequence_++;
     s.context = request->prompt;
     s.request = std::move(*request);
     ++num_active_;
@@ -94,7 +94,7 @@ bool BatchGenerator::fill_slots() {
   return more;
 }
 
-void BatchGenerator::check(const SequenceRequest& request) const {
+void Scheduler::check(const GenerationRequest& request) const {
   require(!request.prompt.empty() && std::ssize(request.prompt) < max_length(),
           "a prompt has no tokens, or leaves no room in the context");
   require(request.tokens >= 1, "at least one token must be generated");
@@ -103,8 +103,8 @@ void BatchGenerator::check(const SequenceRequest& request) const {
           "a sequence does not fit the cache");
 }
 
-void BatchGenerator::begin_reading(std::int64_t b) {
-  Slot& s = slot(b);
+void Scheduler::begin_reading(std::int64_t b) {
+  Sequence& s = sequence_of(b);
   model_.clear_faults(b);
   s.num_read = 0;
   const auto length = static_cast<std::int64_t>(s.context.size());
@@ -121,8 +121,8 @@ void BatchGenerator::begin_reading(std::int64_t b) {
   unread_.push_back(b);
 }
 
-void BatchGenerator::write_slot(std::int64_t b, std::int32_t token, std::int64_t position,
-                                SlotFinish finish) {
+void Scheduler::write_slot(std::int64_t b, std::int32_t token, std::int64_t position,
+                           SlotFinish finish) {
   const std::int32_t values[] = {token, static_cast<std::int32_t>(position),
                                  static_cast<std::int32_t>(finish)};
   copy_to_device(state_.token.data + b, &values[0], 1, stream());
@@ -131,14 +131,14 @@ void BatchGenerator::write_slot(std::int64_t b, std::int32_t token, std::int64_t
   stream().synchronize();
 }
 
-void BatchGenerator::read_prompts() {
+void Scheduler::read_prompts() {
   while (!unread_.empty()) {
-    std::vector<PromptPiece> pieces;
+    std::vector<PromptChunk> pieces;
     std::vector<std::int32_t> ended;
     std::int64_t room = model_.shape().chunk;
     while (room > 0 && !unread_.empty()) {
       const std::int64_t b = unread_.front();
-      Slot& s = slot(b);
+      Sequence& s = sequence_of(b);
       const std::size_t count =
           std::min(static_cast<std::size_t>(room), s.context.size() - s.num_read);
       const bool is_last = s.num_read + count == s.context.size();
@@ -156,8 +156,8 @@ void BatchGenerator::read_prompts() {
   }
 }
 
-void BatchGenerator::draw_after_prompts(const Tensor<const float, 2>& logits,
-                                        const std::vector<std::int32_t>& ended) {
+void Scheduler::draw_after_prompts(const Tensor<const float, 2>& logits,
+                                   const std::vector<std::int32_t>& ended) {
   const std::int64_t count = std::ssize(ended);
   copy_to_device(row_slot_.data, ended.data(), count, stream());
   stream().synchronize();
@@ -166,33 +166,33 @@ void BatchGenerator::draw_after_prompts(const Tensor<const float, 2>& logits,
   deliver(1);
 }
 
-std::int64_t BatchGenerator::steps_before_read() const {
+std::int64_t Scheduler::steps_before_read() const {
   std::int64_t count = options_.steps_between_reads;
-  for (const Slot& s : slots_) {
-    if (s.sequence == kIdle) continue;
+  for (const Sequence& s : sequences_) {
+    if (s.index == kIdle) continue;
     count =
         std::min({count, s.request.tokens - s.num_generated, max_length() - std::ssize(s.context)});
   }
   return count;
 }
 
-void BatchGenerator::draw(const Tensor<const float, 2>& logits, In<std::int32_t, 1> slots) {
+void Scheduler::draw(const Tensor<const float, 2>& logits, In<std::int32_t, 1> slots) {
   sample_next_tokens(state_, drawn_, logits, model_.config().vocabulary, slots, sampling_,
                      bias_ids_, bias_values_, scratch_, stream());
 }
 
-void BatchGenerator::deliver(std::int64_t count) {
+void Scheduler::deliver(std::int64_t count) {
   copy_to_host(host_finish_.data(), state_.finish.data, B(), stream());
   stream().synchronize();
   ++num_reads_;
   for (std::int64_t b = 0; b < B(); ++b) {
-    if (slot(b).sequence != kIdle) deliver_slot(b, count);
+    if (sequence_of(b).index != kIdle) deliver_slot(b, count);
   }
   if (!unread_.empty()) read_prompts();
 }
 
-void BatchGenerator::deliver_slot(std::int64_t b, std::int64_t count) {
-  Slot& s = slot(b);
+void Scheduler::deliver_slot(std::int64_t b, std::int64_t count) {
+  Sequence& s = sequence_of(b);
   const auto finish = static_cast<SlotFinish>(host_finish_.data()[b]);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int32_t* const draws = host_draws_.data() + i * draws_.size();
@@ -201,7 +201,7 @@ void BatchGenerator::deliver_slot(std::int64_t b, std::int64_t count) {
     s.context.push_back(token);
     ++s.num_generated;
     const auto log_probability = std::bit_cast<float>(draws[B() + b]);
-    if (callbacks_->on_token(s.sequence, token, log_probability)) continue;
+    if (callbacks_->on_token(s.index, token, log_probability)) continue;
     if (holds_position(finish)) clear_slot(b);
     return end(b, Finish::cancelled);
   }
@@ -213,8 +213,8 @@ void BatchGenerator::deliver_slot(std::int64_t b, std::int64_t count) {
   end(b, Finish::not_finite);
 }
 
-void BatchGenerator::end_of_length(std::int64_t b) {
-  Slot& s = slot(b);
+void Scheduler::end_of_length(std::int64_t b) {
+  Sequence& s = sequence_of(b);
   if (s.num_generated == s.request.tokens) return end(b, Finish::length);
   if (!options_.slide) return end(b, Finish::context);
   s.context.erase(s.context.begin(), s.context.end() - std::max<std::int64_t>(1, max_length() / 2));
@@ -222,16 +222,16 @@ void BatchGenerator::end_of_length(std::int64_t b) {
   begin_reading(b);
 }
 
-void BatchGenerator::end(std::int64_t b, Finish finish) {
-  const std::int64_t sequence = slot(b).sequence;
-  slot(b) = Slot{};
+void Scheduler::end(std::int64_t b, Finish finish) {
+  const std::int64_t sequence = sequence_of(b).index;
+  sequence_of(b) = Sequence{};
   --num_active_;
   callbacks_->on_finish(sequence, finish);
 }
 
-void BatchGenerator::cancel_all() {
+void Scheduler::cancel_all() {
   for (std::int64_t b = 0; b < B(); ++b) {
-    if (slot(b).sequence != kIdle) end(b, Finish::cancelled);
+    if (sequence_of(b).index != kIdle) end(b, Finish::cancelled);
   }
 }
 

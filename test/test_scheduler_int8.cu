@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/infer/batch_generator.h"
+#include "llmc/infer/scheduler.h"
 #include "test/batch_rig.h"
 
 using namespace llmc_test;
@@ -49,21 +49,21 @@ std::int64_t weight_bytes(bool int8) {
 
 }  // namespace
 
-TEST_SUITE_BEGIN("batch_generator_int8");
+TEST_SUITE_BEGIN("scheduler_int8");
 
 TEST_CASE_TEMPLATE("with INT8, a sequence has the same bits alone and in any batch, slot and chunk",
                    T, float, bf16, fp16) {
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
   const std::int64_t count = tiny_shapes() ? 2 : std::getenv("LLMC_LONG") != nullptr ? 200 : 12;
-  const std::vector<SequenceRequest> requests = random_requests(count, V, T_max, 5);
+  const std::vector<GenerationRequest> requests = random_requests(count, V, T_max, 5);
   for (const Int8Pass& mode : kModes) {
     if (tiny_shapes() && !mode.zero_points) continue;
     CAPTURE(mode.quantizes_rows);
     CAPTURE(mode.zero_points);
     BatchRig<T> single(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, sampled(), mode);
     std::vector<Text> expected;
-    for (const SequenceRequest& request : requests)
+    for (const GenerationRequest& request : requests)
       expected.push_back(single.generate({request})[0]);
     for (const std::int64_t slots : {2, 5, 16, 64}) {
       for (const std::int64_t chunk : {1, 7, 64}) {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "llmc/infer/batch_generator.h"
+#include "llmc/infer/scheduler.h"
 #include "test/batch_rig.h"
 #include "test/decoder.h"
 
@@ -22,10 +22,11 @@ void check_independence(const std::optional<Int8Pass>& mode) {
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
   const std::int64_t count = tiny_shapes() ? 3 : std::getenv("LLMC_LONG") != nullptr ? 200 : 18;
-  const std::vector<SequenceRequest> requests = random_requests(count, V, T_max, 5);
+  const std::vector<GenerationRequest> requests = random_requests(count, V, T_max, 5);
   Rig single(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, sampled(), mode);
   std::vector<Text> expected;
-  for (const SequenceRequest& request : requests) expected.push_back(single.generate({request})[0]);
+  for (const GenerationRequest& request : requests)
+    expected.push_back(single.generate({request})[0]);
   for (const std::int64_t slots : {2, 5, 16}) {
     for (const std::int64_t chunk : {1, 7, 64}) {
       if (tiny_shapes() && slots * chunk != 14) continue;
@@ -33,7 +34,7 @@ void check_independence(const std::optional<Int8Pass>& mode) {
       CAPTURE(chunk);
       Rig rig(fixture, {.slots = slots, .capacity = T_max, .chunk = chunk}, sampled(), mode);
       CHECK(rig.generate(requests) == expected);
-      std::vector<SequenceRequest> reversed(requests.rbegin(), requests.rend());
+      std::vector<GenerationRequest> reversed(requests.rbegin(), requests.rend());
       CHECK(rig.generate(reversed) == std::vector<Text>(expected.rbegin(), expected.rend()));
     }
   }
@@ -69,8 +70,8 @@ template <class KV>
 std::int64_t cache_bytes() {
   constexpr std::int64_t kSlots = 3, kTokens = 100;
   Engine<bf16> engine(ModelConfig{}, {.B = 1, .T = 1, .training = false});
-  BatchModel<bf16, KV> model(engine.runner().model(), engine.context(),
-                             {.slots = kSlots, .capacity = kTokens}, engine.memory());
+  ModelPass<bf16, KV> model(engine.runner().model(), engine.context(),
+                            {.slots = kSlots, .capacity = kTokens}, engine.memory());
   std::int64_t bytes = 0;
   for (const MemoryPlan::Segment& segment : engine.memory().segments()) {
     if (segment.name == "key-value cache") bytes += segment.bytes;
@@ -83,7 +84,7 @@ std::int64_t cache_bytes() {
 
 }  // namespace
 
-TEST_SUITE_BEGIN("batch_generator_kv8");
+TEST_SUITE_BEGIN("scheduler_kv8");
 
 TEST_CASE_TEMPLATE(
     "with an INT8 cache, a sequence has the same bits alone and in any batch, slot and chunk", T,

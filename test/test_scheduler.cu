@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "llmc/infer/batch_generator.h"
+#include "llmc/infer/scheduler.h"
 #include "llmc/models/engine.h"
 #include "test/batch_rig.h"
 #include "test/model_rig.h"
@@ -18,17 +18,17 @@
 
 using namespace llmc;
 using namespace llmc_test;
-TEST_SUITE_BEGIN("batch_generator");
+TEST_SUITE_BEGIN("scheduler");
 
 TEST_CASE_TEMPLATE("a sequence has the same bits alone and in any batch, slot and chunk", T, float,
                    bf16, fp16) {
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
   const std::int64_t count = tiny_shapes() ? 3 : std::getenv("LLMC_LONG") != nullptr ? 200 : 24;
-  const std::vector<SequenceRequest> requests = random_requests(count, V, T_max, 5);
+  const std::vector<GenerationRequest> requests = random_requests(count, V, T_max, 5);
   BatchRig<T> single(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, sampled());
   std::vector<Text> expected;
-  for (const SequenceRequest& request : requests) {
+  for (const GenerationRequest& request : requests) {
     expected.push_back(single.generate({request})[0]);
   }
   for (const std::int64_t slots : {2, 5, 16, 64}) {
@@ -38,7 +38,7 @@ TEST_CASE_TEMPLATE("a sequence has the same bits alone and in any batch, slot an
       CAPTURE(chunk);
       BatchRig<T> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = chunk}, sampled());
       CHECK(rig.generate(requests) == expected);
-      std::vector<SequenceRequest> reversed(requests.rbegin(), requests.rend());
+      std::vector<GenerationRequest> reversed(requests.rbegin(), requests.rend());
       std::vector<Text> reversed_expected(expected.rbegin(), expected.rend());
       CHECK(rig.generate(reversed) == reversed_expected);
     }
@@ -48,11 +48,11 @@ TEST_CASE_TEMPLATE("a sequence has the same bits alone and in any batch, slot an
 TEST_CASE("the number of steps between reads changes the number of waits, and no text") {
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
-  std::vector<SequenceRequest> requests = random_requests(tiny_shapes() ? 3 : 13, V, T_max, 6);
+  std::vector<GenerationRequest> requests = random_requests(tiny_shapes() ? 3 : 13, V, T_max, 6);
   for (std::size_t i = 0; i < requests.size(); i += 3) requests[i].tokens = 2 * T_max;
   for (const bool stops : {false, true}) {
     for (const bool slides : {false, true}) {
-      BatchOptions options = sampled();
+      SchedulerOptions options = sampled();
       options.slide = slides;
       // A token of a text, so that texts end within the steps of a read.
       BatchRig<float> free(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, options);
@@ -94,12 +94,12 @@ TEST_CASE("the host waits once for the steps of a read, and once for the token a
   const std::int64_t T_max = fixture.integer("T_max");
   for (const std::int64_t steps : {1, 4, 32}) {
     for (const std::int64_t slots : {1, 5}) {
-      BatchOptions options = sampled();
+      SchedulerOptions options = sampled();
       options.steps_between_reads = steps;
       BatchRig<float> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = T_max}, options);
       const std::int64_t tokens = T_max - 2;
-      rig.generate(std::vector<SequenceRequest>(static_cast<std::size_t>(slots),
-                                                {.prompt = {1}, .tokens = tokens}));
+      rig.generate(std::vector<GenerationRequest>(static_cast<std::size_t>(slots),
+                                                  {.prompt = {1}, .tokens = tokens}));
       CHECK(rig.generator.reads() == 1 + ceil_div(tokens - 1, steps));
     }
   }
@@ -111,10 +111,10 @@ TEST_CASE("logits that are not finite end their sequence, and no other") {
   const std::int64_t T_max = fixture.integer("T_max");
   const Ids good = {210, 0, 17}, bad = {5, 6, 3};
   for (const std::int64_t steps : {1, 7}) {
-    BatchOptions options = sampled();
+    SchedulerOptions options = sampled();
     options.steps_between_reads = steps;
     BatchRig<float> rig(fixture, {.slots = 3, .capacity = T_max, .chunk = 4}, options);
-    const std::vector<SequenceRequest> healthy(4, {.prompt = good, .tokens = 9});
+    const std::vector<GenerationRequest> healthy(4, {.prompt = good, .tokens = 9});
     const std::vector<Text> expected = rig.generate(healthy);
     // A row of the embeddings of positions becomes NaN.
     const auto positions = oracle::Tensors(fixture.parameters()).at("wpe.weight");
@@ -126,7 +126,7 @@ TEST_CASE("logits that are not finite end their sequence, and no other") {
       if (spec.name != "wpe.weight") continue;
       rig.engine.state().set_weight(spec, damaged.data(), rig.engine.stream());
     }
-    std::vector<SequenceRequest> requests = healthy;
+    std::vector<GenerationRequest> requests = healthy;
     requests.insert(requests.begin() + 1, {.prompt = bad, .tokens = 1000});
     const std::vector<Text> texts = rig.generate(requests);
     CHECK(texts[1].finish == Finish::not_finite);
@@ -139,7 +139,7 @@ TEST_CASE("a text that its reader ends has no more tokens, and its slot the next
   if (tiny_shapes()) return;
   const Fixture fixture = load_fixture("odd");
   const std::int64_t T_max = fixture.integer("T_max");
-  BatchOptions options = sampled();
+  SchedulerOptions options = sampled();
   std::vector<Text> expected;
   for (const std::int64_t steps : {1, 5, 32}) {
     options.steps_between_reads = steps;
@@ -158,7 +158,7 @@ TEST_CASE("texts end at the requested length, the context or the stop token") {
   const Fixture fixture = load_fixture("odd");
   const std::int64_t T_max = fixture.integer("T_max");
   const BatchShape shape{.slots = 3, .capacity = T_max, .chunk = 8};
-  BatchOptions options;
+  SchedulerOptions options;
   options.sampling.temperature = 0;
   const Ids prompt = {210, 0, 17};
   BatchRig<float> rig(fixture, shape, options);
@@ -185,7 +185,7 @@ TEST_CASE("at the end of the context, a sliding text continues from its last hal
   if (tiny_shapes()) return;
   const Fixture fixture = load_fixture("odd");
   const std::int64_t T_max = fixture.integer("T_max"), half = T_max / 2;
-  BatchOptions options;
+  SchedulerOptions options;
   options.sampling.temperature = 0;
   options.slide = true;
   BatchRig<float> rig(fixture, {.slots = 2, .capacity = T_max, .chunk = 5}, options);
@@ -205,10 +205,10 @@ TEST_CASE_TEMPLATE("a batch of ragged sequences computes the definition", T, flo
   if (tiny_shapes()) return;
   const Fixture fixture = load_fixture("odd");
   const std::int64_t V = fixture.integer("V"), T_max = fixture.integer("T_max");
-  BatchOptions options;
+  SchedulerOptions options;
   options.sampling.temperature = 2;
   BatchRig<T> rig(fixture, {.slots = 4, .capacity = T_max, .chunk = 7}, options);
-  const std::vector<SequenceRequest> requests = random_requests(9, V, T_max, 8);
+  const std::vector<GenerationRequest> requests = random_requests(9, V, T_max, 8);
   const std::vector<Text> texts = rig.generate(requests);
   const double tolerance = oracle::allowed_error(fixture, "logits", kDtypeOf<T>);
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -246,8 +246,8 @@ TEST_CASE("a step is at most 5 L + 3 launches") {
   for (const std::int64_t slots : {1, 8}) {
     BatchRig<float> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = 8}, sampled());
     Counter counter;
-    std::vector<SequenceRequest> requests(static_cast<std::size_t>(slots),
-                                          {.prompt = {1}, .tokens = 5});
+    std::vector<GenerationRequest> requests(static_cast<std::size_t>(slots),
+                                            {.prompt = {1}, .tokens = 5});
     rig.generate(requests);  // records the graph
     rig.engine.stream().observe(&counter);
     const Ids token(static_cast<std::size_t>(slots), 1);

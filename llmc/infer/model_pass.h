@@ -40,13 +40,13 @@
 namespace llmc {
 
 template <class T, class KV = T>
-class BatchModel final : public GenerationPass {
+class ModelPass final : public GenerationPass {
  public:
   // Reserves memory in the plan; usable after plan.allocate() and clear(). `model` and `context`
   // must outlive this object.
   // `pass` matters only if the model has INT8 weights (models/int8_weights.h).
-  BatchModel(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan,
-             const Int8Pass& pass = {})
+  ModelPass(const Gpt2<T>& model, Context& context, const BatchShape& shape, MemoryPlan& plan,
+            const Int8Pass& pass = {})
       : model_(model),
         context_(context),
         shape_(validate(shape, model.config())),
@@ -74,8 +74,8 @@ class BatchModel final : public GenerationPass {
     plan.reserve("batch", tiles_, max_tiles());
     if (pass.quantizes_rows) plan.reserve("batch", faults_, shape.slots, shape.capacity);
   }
-  BatchModel(const BatchModel&) = delete;
-  BatchModel& operator=(const BatchModel&) = delete;
+  ModelPass(const ModelPass&) = delete;
+  ModelPass& operator=(const ModelPass&) = delete;
 
   void clear() override {
     fill_zero(counters_.data, counters_.size(), context_.stream);
@@ -104,7 +104,7 @@ class BatchModel final : public GenerationPass {
            std::to_string(first - sites.begin()) + " is not finite";
   }
 
-  Tensor<const float, 2> read_prompts(const std::vector<PromptPiece>& pieces) override {
+  Tensor<const float, 2> read_prompts(const std::vector<PromptChunk>& pieces) override {
     const std::int64_t rows = stage(pieces);
     const Tensor<T, 2> x = first_rows(x_, rows);
     embed(x, first_rows(row_token_, rows), first_rows(row_position_, rows));
@@ -159,12 +159,12 @@ class BatchModel final : public GenerationPass {
 
   // Copies tokens, positions, slots and tiles of a pass to device memory; returns the number of
   // rows. The host waits, because the next pass replaces the staged values.
-  std::int64_t stage(const std::vector<PromptPiece>& pieces) {
+  std::int64_t stage(const std::vector<PromptChunk>& pieces) {
     token_staged_.clear();
     position_staged_.clear();
     slot_staged_.clear();
     tiles_staged_.clear();
-    for (const PromptPiece& piece : pieces) stage(piece);
+    for (const PromptChunk& piece : pieces) stage(piece);
     const std::int64_t rows = std::ssize(token_staged_);
     require(rows > 0 && rows <= shape_.chunk, "the pieces have no rows, or too many");
     copy_to_device(row_token_.data, token_staged_.data(), rows, stream());
@@ -175,7 +175,7 @@ class BatchModel final : public GenerationPass {
     return rows;
   }
 
-  void stage(const PromptPiece& piece) {
+  void stage(const PromptChunk& piece) {
     const std::int64_t count = std::ssize(piece.tokens), end = piece.first_position + count;
     require(count > 0 && piece.slot >= 0 && piece.slot < shape_.slots && piece.first_position >= 0,
             "a piece of a prompt has no tokens, or a slot that does not exist");
@@ -259,9 +259,9 @@ class BatchModel final : public GenerationPass {
   }
 
   // The rows of x (rows, C) at which a piece ends whose logits are wanted, one after the other.
-  Tensor<T, 2> last_rows(const std::vector<PromptPiece>& pieces, Tensor<T, 2> x) {
+  Tensor<T, 2> last_rows(const std::vector<PromptChunk>& pieces, Tensor<T, 2> x) {
     std::int64_t row = 0, count = 0;
-    for (const PromptPiece& piece : pieces) {
+    for (const PromptChunk& piece : pieces) {
       row += std::ssize(piece.tokens);
       if (!piece.wants_logits) continue;
       require(count < shape_.slots, "more logits are wanted than the batch has sequences");

@@ -4,7 +4,7 @@
 // drew, and waits once to read them.
 //
 // The text of a sequence depends on its request and the sampling options, not on the batch: logits
-// do not (batch_model.h), and random numbers depend on the seed, the number of the sample and the
+// do not (model_pass.h), and random numbers depend on the seed, the number of the sample and the
 // position.
 #pragma once
 
@@ -28,14 +28,14 @@
 namespace llmc {
 
 // A sequence to generate.
-struct SequenceRequest {
+struct GenerationRequest {
   std::vector<std::int32_t> prompt{};  // at least one token, fewer than the context
   std::int64_t tokens = 128;           // maximum number of tokens to generate, at least 1
   std::uint64_t seed = 1337;
   std::uint32_t sample = 0;  // number of the sample of its prompt, below 2^24
 };
 
-struct BatchOptions {
+struct SchedulerOptions {
   SamplingOptions sampling{};
   std::optional<std::int32_t> stop{};  // the token that ends a text and is not part of it
   // At the end of the context, read the last half of it again, as a prompt, and continue.
@@ -47,8 +47,8 @@ struct BatchOptions {
 };
 
 // Functions that the loop calls. Sequences are numbered in the order in which next() returned them.
-struct BatchCallbacks {
-  std::function<std::optional<SequenceRequest>()> next;
+struct SchedulerCallbacks {
+  std::function<std::optional<GenerationRequest>()> next;
   // A token of a sequence, and the natural logarithm of its probability under the softmax of the
   // unmodified logits. `false` ends the sequence.
   std::function<bool(std::int64_t sequence, std::int32_t token, float log_probability)> on_token;
@@ -57,16 +57,16 @@ struct BatchCallbacks {
   std::function<bool()> on_step = [] { return true; };
 };
 
-class BatchGenerator {
+class Scheduler {
  public:
-  // Reserves memory in the plan; usable after plan.allocate(). `model` must outlive the generator.
-  BatchGenerator(GenerationPass& model, const BatchOptions& options, MemoryPlan& plan);
-  BatchGenerator(const BatchGenerator&) = delete;
-  BatchGenerator& operator=(const BatchGenerator&) = delete;
+  // Reserves memory in the plan; usable after plan.allocate(). `model` must outlive the scheduler.
+  Scheduler(GenerationPass& model, const SchedulerOptions& options, MemoryPlan& plan);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
 
   // Generates all sequences that callbacks.next returns. One whose logits are not finite ends with
   // Finish::not_finite.
-  void run(const BatchCallbacks& callbacks);
+  void run(const SchedulerCallbacks& callbacks);
 
   // Nodes of the graph of a step; 0 before the second step.
   std::int64_t graph_nodes() const { return step_.nodes(); }
@@ -80,10 +80,10 @@ class BatchGenerator {
  private:
   static constexpr std::int64_t kIdle = -1;
 
-  // The host's part of a slot.
-  struct Slot {
-    std::int64_t sequence = kIdle;
-    SequenceRequest request{};
+  // The sequence in a slot, or none.
+  struct Sequence {
+    std::int64_t index = kIdle;  // in the order of next()
+    GenerationRequest request{};
     std::vector<std::int32_t> context{};  // all tokens that the cache holds or will hold next
     std::size_t num_read = 0;             // of them, read as a prompt
     std::int64_t num_generated = 0;
@@ -93,7 +93,7 @@ class BatchGenerator {
   std::int64_t B() const { return model_.shape().slots; }
   std::int64_t max_length() const { return model_.config().context; }
   Stream& stream() { return model_.stream(); }
-  Slot& slot(std::int64_t b) { return slots_[static_cast<std::size_t>(b)]; }
+  Sequence& sequence_of(std::int64_t b) { return sequences_[static_cast<std::size_t>(b)]; }
 
   void start();
 
@@ -103,7 +103,7 @@ class BatchGenerator {
   // sequences.
   bool fill_slots();
 
-  void check(const SequenceRequest& request) const;
+  void check(const GenerationRequest& request) const;
 
   // Writes the state of a slot whose context is to be read as a prompt.
   void begin_reading(std::int64_t b);
@@ -150,10 +150,10 @@ class BatchGenerator {
   void cancel_all();
 
   GenerationPass& model_;
-  BatchOptions options_;
-  std::vector<Slot> slots_;
+  SchedulerOptions options_;
+  std::vector<Sequence> sequences_;
   std::deque<std::int64_t> unread_;  // slots whose context is not read completely
-  const BatchCallbacks* callbacks_ = nullptr;
+  const SchedulerCallbacks* callbacks_ = nullptr;
   std::int64_t next_sequence_ = 0, num_active_ = 0, num_reads_ = 0;
   std::string fault_;
   SlotState state_;
