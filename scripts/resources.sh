@@ -27,7 +27,7 @@ if [ ${#sources[@]} -eq 0 ]; then
   [ -f "$OPS_LIST" ] || { echo "resources.sh: $OPS_LIST is missing; run make build/host/launches" >&2; exit 2; }
   read -ra sources <<<"${UNITS:-}"
   [ ${#sources[@]} -gt 0 ] || { echo "resources.sh: UNITS is empty; run make resources" >&2; exit 2; }
-  sources+=(dev/launches.cu) includes+=(-include "$OPS_LIST") complete=(--complete llmc)
+  sources=(dev/launches.cu "${sources[@]}") includes+=(-include "$OPS_LIST") complete=(--complete llmc)
 fi
 case ${UPDATE:-0} in
   0) update=() ;;
@@ -43,15 +43,16 @@ toolkit=$("$NVCC" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 "$LAUNCHES" >"$reports/launches" || { echo "resources.sh: $LAUNCHES failed" >&2; exit 1; }
-# Compile every source for every architecture, as many at the same time as there are cores.
+# Compile every source for every architecture, as many at the same time as there are cores. The longest,
+# dev/launches.cu, comes first.
 compile() { # architecture, source: the report is $reports/ARCH/SOURCE
   local report=$reports/$1/$(basename "$2")
   "$NVCC" -std=c++20 -O3 --expt-relaxed-constexpr -arch="sm_$1" -cubin -Xptxas -v -x cu \
     "${includes[@]}" "$2" -o /dev/null >"$report" 2>&1 || mv "$report" "$report.failed"
 }
-for arch in $archs; do
-  mkdir "$reports/$arch"
-  for source in "${sources[@]}"; do
+for arch in $archs; do mkdir "$reports/$arch"; done
+for source in "${sources[@]}"; do
+  for arch in $archs; do
     while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
     compile "$arch" "$source" &
   done

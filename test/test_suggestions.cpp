@@ -6,9 +6,13 @@
 #include <vector>
 
 #include "llmc/base/shell_word.h"
+#include "llmc/config/infer_table.h"
 #include "llmc/config/model_config.h"
+#include "llmc/config/names_elsewhere.h"
 #include "llmc/config/setting_text.h"
 #include "llmc/config/suggestions.h"
+#include "llmc/config/tokenize_table.h"
+#include "llmc/config/train_table.h"
 #include "llmc/io/data/text_encoding.h"
 #include "test/support.h"
 
@@ -29,6 +33,20 @@ std::string repeated(const std::string& text, int count) {
   std::string all;
   for (int i = 0; i < count; ++i) all += text;
   return all;
+}
+
+// Checks that each flag with other names is the current name of a flag of the program P.
+template <class P>
+void check_names_elsewhere() {
+  const std::vector<std::string> flags = flags_with_names_elsewhere(P::kName);
+  CHECK(flags.size() > 10);
+  for (const std::string& flag : flags) {
+    CAPTURE(flag);
+    const Setting<P>* row = find_setting(P::settings(), flag);
+    REQUIRE(row != nullptr);
+    CHECK(row->flag == flag);
+    CHECK(!names_elsewhere(P::kName, flag).empty());
+  }
 }
 
 }  // namespace
@@ -141,5 +159,14 @@ TEST_SUITE("suggestions") {
     std::string late = repeated("Some plain text. ", 20'000);
     late += repeated("caf\xe9 na\xefve ", 20'000);  // beyond the first 64 KiB
     CHECK(contains(encoding_problem(late), "ISO-8859-1"));
+  }
+
+  TEST_CASE("flags that have other names elsewhere are flags of their program") {
+    check_names_elsewhere<TrainProgram>();
+    check_names_elsewhere<InferProgram>();
+    check_names_elsewhere<TokenizeProgram>();
+    CHECK(names_elsewhere("train_gpt2", "--lr") ==
+          std::vector<std::string>{"--learning-rate", "--max-lr", "--peak-lr", "-l"});
+    CHECK(names_elsewhere("infer_gpt2", "--lr").empty());
   }
 }

@@ -19,14 +19,12 @@ Settings<InferProgram> device_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.device); },
        .help = "device to run on; auto selects a GPU if there is one",
        .fallback = SettingValue("auto"),
-       .quantity = "device",
-       .also_called = {"--gpu", "--cpu", "--cuda", "--backend"}},
+       .quantity = "device"},
       {.flag = "--dtype",
        .field = [](auto& s) -> decltype(auto) { return (s.dtype); },
        .help = "dtype of weights, activations and key-value cache; sums are fp32",
        .fallback = SettingValue("fp32"),
-       .quantity = "dtype",
-       .also_called = {"--precision", "--bf16", "--fp16"}},
+       .quantity = "dtype"},
       {.flag = "--kv-dtype",
        .field = [](auto& s) -> decltype(auto) { return (s.kv_dtype); },
        .help = "dtype of the key-value cache: that of --dtype; bf16 or fp16 with --dtype fp32; or "
@@ -34,8 +32,7 @@ Settings<InferProgram> device_rows() {
        .fallback = {"--dtype",
                     [](const Resolution<InferProgram>& r) {
                       return setting_detail::to_value(r.config.dtype);
-                    }},
-       .also_called = {"--kv-cache-dtype", "--cache-type-k", "--cache-type-v"}},
+                    }}},
       {.flag = "--quant",
        .field = [](auto& s) -> decltype(auto) { return (s.quant); },
        .help =
@@ -46,8 +43,7 @@ Settings<InferProgram> device_rows() {
        .fallback = {"none, or the mode of a quantized model",
                     [](const Resolution<InferProgram>&) -> SettingValue {
                       return std::string("none");
-                    }},
-       .also_called = {"--quantize", "--quantization", "--load-in-8bit", "--int8"}},
+                    }}},
       {.flag = "--zero-points",
        .field = [](auto& s) -> decltype(auto) { return (s.zero_points); },
        .help = "zero points of INT8 activations; off: codes are symmetric around 0",
@@ -59,14 +55,12 @@ Settings<InferProgram> device_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.calibrate); },
        .unit = "FILE",
        .help = "text (.txt) or tokens (.bin) on which the inputs of the layers are measured, for "
-               "--smoothing and for the scales of w8a8-static",
-       .also_called = {"--calibration-data", "--calib"}},
+               "--smoothing and for the scales of w8a8-static"},
       {.flag = "--smoothing",
        .field = [](auto& s) -> decltype(auto) { return (s.smoothing); },
        .help = "with --calibrate, move large values of activations into the weights of the layers "
                "in which this reduces the error; off: never",
-       .fallback = SettingValue("auto"),
-       .also_called = {"--smoothquant"}},
+       .fallback = SettingValue("auto")},
   };
 }
 
@@ -78,7 +72,6 @@ Settings<InferProgram> output_rows() {
                "are prompt_tokens, tokens, text, finish_reason (length, stop, context, cancelled), "
                "seed, ids, id, prompt, sample, logprobs, timings",
        .excluded_flags = {"--jsonl", "--prompts"},
-       .also_called = {"--output-json", "--print-json"},
        .commands = {""}},
       {.flag = "--jsonl",
        .field = [](auto& s) -> decltype(auto) { return (s.jsonl); },
@@ -86,7 +79,6 @@ Settings<InferProgram> output_rows() {
                "(length, stop, context, cancelled) of --json; the object of a completion that "
                "failed has the keys id, prompt, error",
        .excluded_flags = {"--json"},
-       .also_called = {"--json-lines", "--output-jsonl"},
        .commands = {""}},
       {.flag = "--stream",
        .field = [](auto& s) -> decltype(auto) { return (s.stream); },
@@ -98,21 +90,18 @@ Settings<InferProgram> output_rows() {
                     }},
        .excluded_flags = {"--json", "--jsonl"},
        .negated = "--no-stream",
-       .also_called = {"--streaming"},
        .commands = {""}},
       {.flag = "--display-prompt",
        .field = [](auto& s) -> decltype(auto) { return (s.display_prompt); },
        .help = "print the prompt before the text",
        .excluded_flags = {"--json", "--jsonl"},
        .negated = "--no-display-prompt",
-       .also_called = {"--echo", "--verbose-prompt"},
        .commands = {""}},
       {.flag = "--interactive",
        .field = [](auto& s) -> decltype(auto) { return (s.interactive); },
        .help = "read prompts from the terminal, one after another; each continues the text so far",
        .excluded_flags = {"--prompts", "--json", "--jsonl"},
        .synonym = "-i",
-       .also_called = {"--interactive-first", "--chat", "--conversation"},
        .commands = {""}},
       {.flag = "--quiet",
        .field = [](auto& s) -> decltype(auto) { return (s.quiet); },
@@ -128,7 +117,6 @@ Settings<InferProgram> evaluation_rows() {
        .help = "tokens per window",
        .fallback = "the context of the model",
        .range = at_least(1),
-       .also_called = {"--max-seq-len", "--block-size", "--ctx-size"},
        .commands = {"perplexity", "score"}},
       {.flag = "--limit",
        .field = [](auto& s) -> decltype(auto) { return (s.limit); },
@@ -136,7 +124,6 @@ Settings<InferProgram> evaluation_rows() {
        .help = "maximum number of windows or examples per file; 0 uses all",
        .fallback = 0,
        .range = at_least(0),
-       .also_called = {"--eval-limit", "--num-examples"},
        .commands = {"perplexity", "score"}},
       {.flag = "--stride",
        .field = [](auto& s) -> decltype(auto) { return (s.stride); },
@@ -144,7 +131,6 @@ Settings<InferProgram> evaluation_rows() {
        .help = "tokens between the starts of the windows of perplexity; --seq-len: no overlap",
        .fallback = "half of --seq-len",
        .range = at_least(1),
-       .also_called = {"--eval-stride", "--ppl-stride"},
        .commands = {"perplexity"}},
       {.flag = "--base",
        .field = [](auto& s) -> decltype(auto) { return (s.base); },
@@ -152,20 +138,17 @@ Settings<InferProgram> evaluation_rows() {
        .help = "model to compare with token by token: differences of the loss, KL divergence, "
                "agreement",
        .excluded_flags = {"--base-log"},
-       .also_called = {"--base-model", "--reference"},
        .commands = {"perplexity"}},
       {.flag = "--base-log",
        .field = [](auto& s) -> decltype(auto) { return (s.base_log); },
        .unit = "FILE",
        .help = "compare with the log of a model that --save-log wrote",
        .excluded_flags = {"--base"},
-       .also_called = {"--kl-divergence-base"},
        .commands = {"perplexity"}},
       {.flag = "--save-log",
        .field = [](auto& s) -> decltype(auto) { return (s.save_log); },
        .unit = "FILE",
        .help = "write the log-probabilities of the vocabulary at every scored token for --base-log",
-       .also_called = {"--save-all-logits"},
        .commands = {"perplexity"}},
   };
 }
@@ -178,7 +161,6 @@ Settings<InferProgram> bench_rows() {
        .help = "lengths of the prompts whose reading is timed; 0: none",
        .fallback = {"512",
                     [](const auto&) -> SettingValue { return std::vector<std::string>{"512"}; }},
-       .also_called = {"--n-prompt"},
        .check = infer_detail::whole_number_error<0>,
        .commands = {"bench"}},
       {.flag = "--gen-tokens",
@@ -187,7 +169,6 @@ Settings<InferProgram> bench_rows() {
        .help = "numbers of tokens whose generation is timed; 0: none",
        .fallback = {"128",
                     [](const auto&) -> SettingValue { return std::vector<std::string>{"128"}; }},
-       .also_called = {"--n-gen"},
        .check = infer_detail::whole_number_error<0>,
        .commands = {"bench"}},
       {.flag = "--batches",
@@ -208,7 +189,6 @@ Settings<InferProgram> bench_rows() {
                     [](const auto&) -> SettingValue {
                       return std::vector<std::string>{"1", "128", "512", "1023"};
                     }},
-       .also_called = {"--n-depth"},
        .check = infer_detail::whole_number_error<0>,
        .commands = {"bench"}},
       {.flag = "--repetitions",
@@ -217,13 +197,11 @@ Settings<InferProgram> bench_rows() {
        .help = "repetitions of each measurement",
        .fallback = 5,
        .range = at_least(1),
-       .also_called = {"--reps", "--repeat"},
        .commands = {"bench"}},
       {.flag = "--format",
        .field = [](auto& s) -> decltype(auto) { return (s.format); },
        .help = "format of the table",
        .fallback = SettingValue("md"),
-       .also_called = {"--output-format"},
        .commands = {"bench"}},
   };
 }

@@ -207,8 +207,7 @@ struct Setting {
   std::string quantity;    // its name in errors of lower layers
   std::string synonym;     // alternative name, such as "-n"
   std::string negated;     // for switches: the name that turns it off
-  std::vector<std::string> old_names;    // former names, still accepted
-  std::vector<std::string> also_called;  // names in other programs; only suggested
+  std::vector<std::string> old_names;  // former names, still accepted
   bool required = false;
   bool recorded_if_given = false;  // checkpoints record no 0, which stands for: not given
   bool may_be_empty = false;       // for texts; otherwise an empty value is an error

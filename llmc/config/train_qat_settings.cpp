@@ -24,7 +24,6 @@ Settings<TrainProgram> qat_rows() {
        .fallback = SettingValue("none"),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .also_called = {"--quant", "--quantize", "--quantization", "--int8"},
        .check = [](const std::string& text) { return qat_error(text); }},
       {.flag = "--qat-start",
        .field = [](auto& s) -> decltype(auto) { return (s.qat.start); },

@@ -33,7 +33,6 @@ Settings<TrainProgram> rank_rows() {
        .on_resume = OnResume::noted,
        .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
                       "--total-batch-tokens was typed",
-       .also_called = {"--world-size", "--nproc-per-node", "--num-gpus", "--gpus"},
        .implied_value =
            [](const Resolution<TrainProgram>& r) {
              return std::optional<SettingValue>(r.facts.ranks);
@@ -51,8 +50,6 @@ Settings<TrainProgram> rank_rows() {
        .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
                       "--total-batch-tokens was typed",
        .quantity = "tensor ranks",
-       .also_called = {"--tensor-parallel", "--tensor-parallel-size",
-                       "--tensor-model-parallel-size", "--tp-size"},
        .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_tensor_ranks(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_tensor_ranks(r); }},
       {.flag = "--sequence-parallel",
@@ -60,7 +57,6 @@ Settings<TrainProgram> rank_rows() {
        .help =
            "with --tp: spread the rows of the residual stream, of the norms and of dropout over "
            "the tensor ranks, for less memory and a little more traffic",
-       .also_called = {"--sp", "--use-sequence-parallel", "--enable-sequence-parallel"},
        .implied_value =
            [](const Resolution<TrainProgram>& r) { return fitting_sequence_parallel(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_sequence_parallel(r); }},
@@ -82,8 +78,6 @@ Settings<TrainProgram> pipeline_rows() {
        .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
                       "--total-batch-tokens was typed",
        .quantity = "pipeline ranks",
-       .also_called = {"--pipeline-parallel", "--pipeline-parallel-size",
-                       "--pipeline-model-parallel-size", "--pipeline-parallel-degree", "--pp-size"},
        .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_pipeline_ranks(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_ranks(r); }},
       {.flag = "--pp-chunks",
@@ -95,8 +89,6 @@ Settings<TrainProgram> pipeline_rows() {
        .range = between(1, 65536),
        .resume_text = "the state does not depend on it",
        .quantity = "pipeline chunks",
-       .also_called = {"--num-virtual-stages-per-pipeline-rank",
-                       "--virtual-pipeline-model-parallel-size"},
        .implied_value =
            [](const Resolution<TrainProgram>& r) { return fitting_pipeline_chunks(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_chunks(r); }},
@@ -122,7 +114,6 @@ Settings<TrainProgram> pipeline_rows() {
            "pipelining: a row per pipeline rank, cells such as 0F2 (stage, F or B, micro-batch)",
        .fallback = "1F1B, or interleaved 1F1B with --pp-chunks",
        .on_resume = OnResume::process,
-       .also_called = {"--pipeline-parallel-schedule-csv", "--pipeline-schedule"},
        .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_schedule(r); }},
       {.flag = "--dump-schedule",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.dump_schedule); },
@@ -145,8 +136,7 @@ Settings<TrainProgram> zero_rows() {
                "also weights (3); no effect with one rank",
        .fallback = 1,
        .range = between(0, 3),
-       .quantity = "ZeRO stage",
-       .also_called = {"--zero-stage", "--fsdp", "--sharding-strategy"}},
+       .quantity = "ZeRO stage"},
       {.flag = "--shard-group",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.shard_group); },
        .unit = "RANKS",
@@ -155,7 +145,6 @@ Settings<TrainProgram> zero_rows() {
        .fallback = 0,
        .range = at_least(0),
        .quantity = "shard group",
-       .also_called = {"--hybrid-shard", "--hsdp"},
        .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_shard_group(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_shard_group(r); }},
       {.flag = "--comm",
@@ -164,8 +153,7 @@ Settings<TrainProgram> zero_rows() {
                "else MPI",
        .fallback = SettingValue("auto"),
        .on_resume = OnResume::process,
-       .quantity = "communication",
-       .also_called = {"--distributed-backend", "--ddp-backend"}},
+       .quantity = "communication"},
       {.flag = "--verify-every",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.verify_every); },
        .unit = "STEPS",
@@ -187,8 +175,7 @@ Settings<TrainProgram> plan_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.dry_run); },
        .help = "print the memory of each rank and the bytes that it sends per step, and exit; no "
                "text is read",
-       .on_resume = OnResume::process,
-       .also_called = {"--estimate-memory", "--plan"}},
+       .on_resume = OnResume::process},
   };
 }
 

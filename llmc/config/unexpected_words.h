@@ -10,6 +10,7 @@
 
 #include "llmc/base/shell_word.h"
 #include "llmc/config/help_page.h"
+#include "llmc/config/names_elsewhere.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/suggestions.h"
 
@@ -28,7 +29,9 @@ std::vector<KnownName> known_flags(const Settings<P>& table) {
     if (!row.synonym.empty()) known.push_back({row.synonym, row.flag});
     if (!row.negated.empty()) known.push_back({row.negated, row.negated});
     for (const std::string& name : row.old_names) known.push_back({name, row.flag});
-    for (const std::string& name : row.also_called) known.push_back({name, row.flag});
+    for (const std::string& name : names_elsewhere(P::kName, row.flag)) {
+      known.push_back({name, row.flag});
+    }
   }
   return known;
 }

@@ -1,0 +1,17 @@
+// The names that flags of the programs have in other programs, such as llm.c, nanoGPT, Megatron-LM
+// and transformers. They are suggested for an unknown flag, but never accepted.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace llmc {
+
+// Other names of a flag of "train_gpt2", "infer_gpt2" or "tokenize"; empty if there are none.
+std::vector<std::string> names_elsewhere(std::string_view program, std::string_view flag);
+
+// The flags of a program that have other names.
+std::vector<std::string> flags_with_names_elsewhere(std::string_view program);
+
+}  // namespace llmc
