@@ -257,7 +257,7 @@ TEST_SUITE("parameters") {
                                              "h.0.ln_2.bias"};
     for (const std::int64_t ranks : {1, 2}) {
       const ParameterTable whole = gpt2_parameters(config, {0, ranks});
-      const ParameterTable table = gpt2_parameters(config, {0, ranks}, {}, frozen);
+      const ParameterTable table = gpt2_parameters(config, {0, ranks}, {.frozen = frozen});
       std::int64_t size = 0;
       std::map<std::int64_t, const ParameterSpec*> by_offset;
       for (const ParameterSpec& spec : table.specs()) {
@@ -283,15 +283,15 @@ TEST_SUITE("parameters") {
 
   TEST_CASE("a table refuses frozen parameters that do not exist, and to freeze all") {
     const ModelConfig config = small_config(4, 12, 300);
-    CHECK(contains(complaint([&] { gpt2_parameters(config, {}, {}, {"h.9.ln_1.bias"}); }),
+    CHECK(contains(complaint([&] { gpt2_parameters(config, {}, {.frozen = {"h.9.ln_1.bias"}}); }),
                    "there is no parameter 'h.9.ln_1.bias'"));
     std::vector<std::string> names;
     const ParameterTable table = gpt2_parameters(config);
     for (const ParameterSpec& spec : table.specs()) names.push_back(spec.name);
-    CHECK(contains(complaint([&] { gpt2_parameters(config, {}, {}, names); }),
+    CHECK(contains(complaint([&] { gpt2_parameters(config, {}, {.frozen = names}); }),
                    "all parameters are frozen"));
     names.pop_back();
-    CHECK(gpt2_parameters(config, {}, {}, names).trainable_size() == kParameterAlignment);
+    CHECK(gpt2_parameters(config, {}, {.frozen = names}).trainable_size() == kParameterAlignment);
   }
 
   TEST_CASE("the parts of all ranks contain each element once, and are slices of it in files") {

@@ -84,7 +84,7 @@ TEST_SUITE("shard layout") {
         .vocabulary = 211, .context = 16, .layers = 2, .heads = 2, .channels = 16};
     const std::vector<std::string> frozen = {"wte.weight", "h.0.ln_1.bias", "h.1.mlp.c_fc.weight",
                                              "ln_f.weight", "ln_f.bias"};
-    const ParameterTable table = gpt2_parameters(config, {}, {}, frozen);
+    const ParameterTable table = gpt2_parameters(config, {}, {.frozen = frozen});
     for (const int shards : {1, 2, 3, 8}) {
       CAPTURE(shards);
       check_parts(table, 3, shards);

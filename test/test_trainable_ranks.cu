@@ -236,8 +236,7 @@ TEST_SUITE("trainable ranks") {
         for (int rank = 0; rank < layout.ranks; ++rank) {
           Context context({}, Ranks(config.mesh(), rank));
           const RunShape shape = frozen_shape(config, frozen);
-          const ParameterTable table =
-              gpt2_parameters(config.shape, context.tensor.place(), shape.pipeline, frozen);
+          const ParameterTable table = gpt2_parameters(config.shape, context.tensor.place(), shape);
           const auto plan = planned_segments(Dtype::bf16, config.shape, shape, context);
           const int shards = layout.stage == 0 ? 1 : layout.shard_ranks;
           const auto trainable = [&](int stage) {

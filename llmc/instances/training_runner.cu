@@ -18,8 +18,7 @@ std::unique_ptr<TrainingRunner> make_training_runner(Dtype dtype, const ModelCon
 std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const ModelConfig& config,
                                                   const RunShape& shape, Context& context) {
   return dispatch_dtype(dtype, [&]<class T>() {
-    const ParameterTable table =
-        gpt2_parameters(config, context.tensor.place(), shape.pipeline, shape.frozen);
+    const ParameterTable table = gpt2_parameters(config, context.tensor.place(), shape);
     MemoryPlan plan;
     TrainingState<T> state(table, shape, context, plan);
     const ModelRunner<T> runner(config, table, state.source(), shape, context, plan);

@@ -25,7 +25,7 @@ class Engine {
   Engine(const ModelConfig& config, const RunShape& shape, const GemmOptions& gemm = {},
          Ranks ranks = {})
       : context_(gemm, std::move(ranks)),
-        table_(gpt2_parameters(config, context_.tensor.place(), shape.pipeline, shape.frozen)),
+        table_(gpt2_parameters(config, context_.tensor.place(), shape)),
         state_(make_state(table_, shape, context_, memory_)),
         runner_(config, table_, state_.source(), shape, context_, memory_) {}
   Engine(const Engine&) = delete;

@@ -116,7 +116,7 @@ class StepTrafficOf {
         place_{mesh.tensor_rank(rank), mesh.tensor_ranks, mesh.pipeline_rank(rank)},
         micro_batches_(micro_batches),
         size_(size),
-        table_(gpt2_parameters(config, place_, run.pipeline, run.frozen)),
+        table_(gpt2_parameters(config, place_, run)),
         layout_(table_, run.zero_stage, mesh.shard_ranks, mesh.shard_rank(rank)),
         stages_(stages_of(run.pipeline, place_.pipeline_rank, config.layers)) {}
 

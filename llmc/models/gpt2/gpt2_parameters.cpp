@@ -8,7 +8,7 @@
 namespace llmc {
 
 ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place,
-                               const Pipeline& pipeline, const std::vector<std::string>& frozen) {
+                               const RunShape& shape) {
   // OpenAI's values (Radford et al., 2019): stddev 0.02, for positions 0.01. The 2L projections
   // into the residual stream have a smaller stddev, 0.02 / sqrt(2L).
   constexpr float kStddev = 0.02f, kPositionStddev = 0.01f;
@@ -37,7 +37,7 @@ ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place
     table.add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual_stddev);
   }
   table.add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
-  table.finish(config.layers, pipeline, frozen);
+  table.finish(config.layers, shape.pipeline, shape.frozen);
   return table;
 }
 
