@@ -71,7 +71,7 @@ class Linear {
 
   // Number of floats in Context::scratch that backward() needs for this many rows of d_out.
   std::int64_t scratch_size(std::int64_t rows) const {
-    return linear_backward_scratch(rows, bias().spec().part.shape[0]);
+    return product_.scratch_size(rows);
   }
 
  private:

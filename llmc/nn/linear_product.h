@@ -82,6 +82,11 @@ class LinearProduct {
                      context.stream);
   }
 
+  // Number of floats in Context::scratch that the product needs for this many rows of d_out.
+  std::int64_t scratch_size(std::int64_t rows) const {
+    return linear_backward_scratch(rows, bias_.spec().part.shape[0]);
+  }
+
   // The product in inference. The caller adds what belongs to the pass: the kind of rows, how INT8
   // weights read them, a norm before it.
   InvariantGemm<T> inference(In<T, 2> inp) const {
