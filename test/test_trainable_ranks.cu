@@ -107,23 +107,33 @@ GroupTraffic tensor_bytes(Ranks& ranks) {
   return ranks.mesh().tensor_ranks == 1 ? GroupTraffic() : bytes_of(ranks.tensor_group());
 }
 
-// Elements of arrays of a rank's whole buckets or pieces of them, trainable ones or all, counted
-// from the parameters. `shards` divide the array if `is_sharded`.
-std::int64_t elements(const ParameterTable& table, bool trainable, int shards, bool is_sharded) {
-  std::int64_t count = 0;
-  for (int block = 0; block <= table.specs().back().block; ++block) {
-    std::int64_t size = 0;
-    bool is_held = false;
-    for (const ParameterSpec& spec : table.specs()) {
-      if (spec.block != block || spec.trainable != trainable) continue;
-      size += round_up(spec.stored_size(), kParameterAlignment);
-      is_held = is_held || spec.is_held;
-    }
-    if (!is_held) continue;
-    count += round_up(ceil_div(size, std::int64_t{shards}), kParameterAlignment) *
-             (is_sharded ? 1 : shards);
+// Elements of a rank's whole bucket with the trainable or the frozen parameters of a block, counted
+// from the parameters; 0 if it has none of them.
+std::int64_t bucket_size(const ParameterTable& table, int block, bool trainable, int shards) {
+  std::int64_t size = 0;
+  bool is_held = false;
+  for (const ParameterSpec& spec : table.specs()) {
+    if (spec.block != block || spec.trainable != trainable) continue;
+    size += round_up(spec.stored_size(), kParameterAlignment);
+    is_held = is_held || spec.is_held;
   }
-  return count;
+  return is_held ? shards * round_up(ceil_div(size, std::int64_t{shards}), kParameterAlignment) : 0;
+}
+
+// Elements of all blocks of a rank, of the embeddings, and of the largest other block.
+struct Elements {
+  std::int64_t all = 0, embedding = 0, largest_layer = 0;
+};
+Elements elements_of(const ParameterTable& table, int shards, bool with_frozen) {
+  Elements elements;
+  for (int block = 0; block <= table.specs().back().block; ++block) {
+    const std::int64_t size = bucket_size(table, block, true, shards) +
+                              (with_frozen ? bucket_size(table, block, false, shards) : 0);
+    elements.all += size;
+    if (block == 0) elements.embedding = size;
+    if (block > 0) elements.largest_layer = std::max(elements.largest_layer, size);
+  }
+  return elements;
 }
 
 }  // namespace
@@ -226,7 +236,7 @@ TEST_SUITE("trainable ranks") {
     });
   }
 
-  TEST_CASE("ranks reserve the elements of their trainable buckets") {
+  TEST_CASE("ranks reserve memory for the buckets that they have, and for slots") {
     if (tiny_shapes()) return;
     for (const Layout& layout : layouts_with_frozen()) {
       const RunConfig config = config_of(layout);
@@ -239,15 +249,21 @@ TEST_SUITE("trainable ranks") {
           const ParameterTable table = gpt2_parameters(config.shape, context.tensor.place(), shape);
           const auto plan = planned_segments(Dtype::bf16, config.shape, shape, context);
           const int shards = layout.stage == 0 ? 1 : layout.shard_ranks;
-          const auto trainable = [&](int stage) {
-            return elements(table, true, shards, layout.stage >= stage);
+          const Elements trainable = elements_of(table, shards, false);
+          const Elements all = elements_of(table, shards, true);
+          const auto divided = [&](std::int64_t size, int stage) {
+            return layout.stage >= stage ? size / shards : size;
           };
-          const std::int64_t weights =
-              trainable(3) + elements(table, false, shards, layout.stage >= 3);
-          CHECK(segment_of(plan, "weights") == 2 * weights);
-          CHECK(segment_of(plan, "gradients") == 4 * trainable(2));
-          CHECK(segment_of(plan, "master weights") == 4 * trainable(1));
-          CHECK(segment_of(plan, "moments") == 8 * trainable(1));
+          CHECK(segment_of(plan, "weights") == 2 * divided(all.all, 3));
+          CHECK(segment_of(plan, "gradients") == 4 * divided(trainable.all, 2));
+          CHECK(segment_of(plan, "master weights") == 4 * divided(trainable.all, 1));
+          CHECK(segment_of(plan, "moments") == 8 * divided(trainable.all, 1));
+          const std::int64_t sum = std::max(trainable.embedding, trainable.largest_layer) / shards;
+          CHECK(segment_of(plan, "gradient buckets") ==
+                (layout.stage < 2 ? 0
+                                  : 4 * (trainable.embedding + 2 * trainable.largest_layer + sum)));
+          CHECK(segment_of(plan, "gathered weights") ==
+                (layout.stage < 3 ? 0 : 2 * (all.embedding + 2 * all.largest_layer)));
         }
       }
     }
