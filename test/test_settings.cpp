@@ -65,8 +65,8 @@ void check_table(const typename P::Config& config, const std::string& help) {
   for (const Setting<P>& row : P::settings()) {
     CAPTURE(row.flag);
     CHECK(names.insert(row.flag).second);
-    if (!row.negated.empty()) CHECK(names.insert(row.negated).second);
-    for (const std::string& old : row.old_names) CHECK(names.insert(old).second);
+    if (!row.special.negated.empty()) CHECK(names.insert(row.special.negated).second);
+    for (const std::string& old : row.special.old_names) CHECK(names.insert(old).second);
     CHECK(!row.help.empty());
     CHECK(!row.group.empty());
     const bool has_unit = !unit_text(row).empty();
@@ -283,7 +283,7 @@ TEST_SUITE("settings") {
     const TemporaryDirectory folder;
     int num_old_names = 0;
     for (const Setting<TrainProgram>& row : train_settings()) {
-      for (const std::string& old : row.old_names) {
+      for (const std::string& old : row.special.old_names) {
         CAPTURE(old);
         ++num_old_names;
         const std::string value = valid_value(row), file = (folder.path() / "a.toml").string();
@@ -332,8 +332,8 @@ TEST_SUITE("settings") {
     const CheckpointState settings = recorded_settings(resolve(Request{}, {}));
     for (const Setting<TrainProgram>& row : train_settings()) {
       CAPTURE(row.flag);
-      const bool recorded = is_recorded(row) && !row.recorded_if_given;
-      if (!recorded || row.condition.flag.empty()) {
+      const bool recorded = is_recorded(row) && !row.special.recorded_if_given;
+      if (!recorded || row.special.condition.flag.empty()) {
         CHECK(settings.count(row.flag) == (recorded ? 1 : 0));
       }
     }

@@ -17,10 +17,10 @@ namespace llmc {
 std::string optimizer_text(const RunConfig& config) {
   std::vector<std::pair<int, std::string>> parts;
   for (const Setting<TrainProgram>& row : train_settings()) {
-    std::string text = row.card.text;
+    std::string text = row.special.card.text;
     if (text.empty()) continue;
     text.replace(text.find("{}"), 2, value_text(row.field.get(config)));
-    parts.emplace_back(row.card.order, text);
+    parts.emplace_back(row.special.card.order, text);
   }
   std::ranges::sort(parts);
   std::string all = "AdamW";

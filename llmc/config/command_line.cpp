@@ -60,7 +60,7 @@ using RowOptions = std::vector<CLI::Option*>;
 template <class P>
 CLI::Option* add_option(CLI::App& app, const Setting<P>& row, const std::string& names) {
   if (row.field.type == SettingType::boolean) {
-    return app.add_flag(row.negated.empty() ? names : names + ",!" + row.negated);
+    return app.add_flag(row.special.negated.empty() ? names : names + ",!" + row.special.negated);
   }
   CLI::Option* option = app.add_option(names);
   option->type_name(unit_text(row));
@@ -73,15 +73,16 @@ CLI::Option* add_option(CLI::App& app, const Setting<P>& row, const std::string&
   option->expected(1, CLI::detail::expected_max_vector_size);
   const bool positional = !row.flag.starts_with('-');
   option->allow_extra_args(positional);
-  if (!positional && !row.keeps_commas) option->delimiter(',');
+  if (!positional && !row.special.keeps_commas) option->delimiter(',');
   return option;
 }
 
 template <class P>
 RowOptions add_options(CLI::App& app, const Setting<P>& row) {
-  const std::string names = (row.synonym.empty() ? "" : row.synonym + ",") + row.flag;
+  const std::string names =
+      (row.special.synonym.empty() ? "" : row.special.synonym + ",") + row.flag;
   RowOptions options{add_option(app, row, names)};
-  for (const std::string& old : row.old_names) options.push_back(add_option(app, row, old));
+  for (const std::string& old : row.special.old_names) options.push_back(add_option(app, row, old));
   return options;
 }
 
@@ -101,8 +102,8 @@ void store_value(const Setting<P>& row, const RowOptions& options, typename P::R
   if (given_option == nullptr) return;
   std::vector<std::string> texts = given_option->results();
   if (row.field.type == SettingType::boolean) texts = {given_option->as<bool>() ? "true" : "false"};
-  if (std::ranges::find(texts, "") != texts.end() && !row.may_be_empty) {
-    if (row.empty_is_default) return;
+  if (std::ranges::find(texts, "") != texts.end() && !row.special.may_be_empty) {
+    if (row.special.empty_is_default) return;
     throw CLI::ValidationError(given_option->get_name(),
                                "is empty; leave it out, or give it a value");
   }
@@ -113,7 +114,7 @@ void store_value(const Setting<P>& row, const RowOptions& options, typename P::R
 template <class P>
 const Setting<P>* find_command_row(const Settings<P>& table) {
   const auto row = std::ranges::find_if(
-      table, [](const Setting<P>& candidate) { return !candidate.first_words.empty(); });
+      table, [](const Setting<P>& candidate) { return !candidate.special.first_words.empty(); });
   return row == table.end() ? nullptr : &*row;
 }
 
@@ -137,7 +138,7 @@ template <class P>
 void check_required(const Settings<P>& table, const typename P::Request& request) {
   const std::string command = command_of(table, request);
   for (const Setting<P>& row : table) {
-    if (row.required && has_command(row, command) && !is_given(row, request)) {
+    if (row.special.required && has_command(row, command) && !is_given(row, request)) {
       throw CLI::RequiredError(row.flag);
     }
   }

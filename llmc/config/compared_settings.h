@@ -17,7 +17,7 @@ NamedValues given_values(const Settings<P>& table, const typename P::Request& re
   NamedValues values;
   for (const Setting<P>& row : table) {
     const auto value = row.field.get_request(request);
-    if (value && row.may_differ.empty()) values.push_back({row.flag, exact_text(*value)});
+    if (value && row.special.may_differ.empty()) values.push_back({row.flag, exact_text(*value)});
   }
   return values;
 }
@@ -27,7 +27,8 @@ template <class P>
 NamedValues resolved_values(const Settings<P>& table, const typename P::Config& config) {
   NamedValues values;
   for (const Setting<P>& row : table) {
-    if (row.may_differ.empty()) values.push_back({row.flag, exact_text(row.field.get(config))});
+    if (row.special.may_differ.empty())
+      values.push_back({row.flag, exact_text(row.field.get(config))});
   }
   return values;
 }

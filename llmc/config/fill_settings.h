@@ -11,9 +11,11 @@ namespace llmc {
 // Whether the condition of a row holds; `config` must be complete.
 template <class P>
 bool has_effect(const Setting<P>& row, const Settings<P>& table, const typename P::Config& config) {
-  if (row.condition.flag.empty()) return true;
-  const std::string value = value_text(find_setting(table, row.condition.flag)->field.get(config));
-  return std::ranges::find(row.condition.values, value) != row.condition.values.end();
+  if (row.special.condition.flag.empty()) return true;
+  const std::string value =
+      value_text(find_setting(table, row.special.condition.flag)->field.get(config));
+  return std::ranges::find(row.special.condition.values, value) !=
+         row.special.condition.values.end();
 }
 
 // Returns "--a needs --b" for a flag in `request` that needs one for which has(row) is false, or an
@@ -36,9 +38,9 @@ void check_conditions(const Settings<P>& table, const typename P::Request& reque
                       const typename P::Config& config) {
   for (const Setting<P>& row : table) {
     if (!is_given(row, request) || has_effect(row, table, config)) continue;
-    const std::string& flag = row.condition.flag;
+    const std::string& flag = row.special.condition.flag;
     std::string allowed;
-    for (const std::string& value : row.condition.values) {
+    for (const std::string& value : row.special.condition.values) {
       allowed += (allowed.empty() ? "" : " or ") + value;
     }
     fail_usage(row.flag + " has no effect with " + flag + " " +

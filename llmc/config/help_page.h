@@ -53,7 +53,7 @@ std::string help_page() {
     group = row.group;
     flags += flag_lines(names_text(row), unit_text(row), help_text(row));
     if (!is_positional(row.flag)) continue;
-    usage += row.required ? " " + row.flag + "..." : " [" + row.flag + "...]";
+    usage += row.special.required ? " " + row.flag + "..." : " [" + row.flag + "...]";
   }
   std::string page = wrap(P::kDescription, kColumns) + "\n" + usage + "\n\nOptions:\n" + flags;
   page += "\nExamples:\n";

@@ -20,7 +20,7 @@ CheckpointState recorded_settings(const RunConfig& config) {
     const bool is_switch = row.field.type == SettingType::boolean;
     if (!is_switch && !has_effect(row, train_settings(), config)) continue;
     const SettingValue value = row.field.get(config);
-    if (row.recorded_if_given && value == row.field.zero()) continue;
+    if (row.special.recorded_if_given && value == row.field.zero()) continue;
     std::visit(
         [&](const auto& v) {
           using T = std::decay_t<decltype(v)>;
@@ -97,14 +97,15 @@ Request recorded_request(const CheckpointState& flags) {
 CheckpointState relocated(CheckpointState flags, const Relocation& relocation) {
   for (auto& [flag, value] : flags) {
     const Setting<TrainProgram>* row = find_setting(train_settings(), flag);
-    if (row == nullptr || !row->relocate || !value.is_text() || value.text(flag).empty()) continue;
+    if (row == nullptr || !row->special.relocate || !value.is_text() || value.text(flag).empty())
+      continue;
     const bool is_list = row->field.type == SettingType::list;
     const std::string text = value.text(flag);
     std::string all;
     for (const std::string& name :
          is_list ? split_at_commas(text) : std::vector<std::string>{text}) {
       if (!all.empty()) all += ',';
-      all += row->relocate(name, relocation);
+      all += row->special.relocate(name, relocation);
     }
     value = all;
   }

@@ -188,6 +188,31 @@ struct Relocation {
   std::string new_out;    // --out now
 };
 
+// Columns that few rows have.
+struct SpecialColumns {
+  Condition condition;      // empty: the setting always has an effect
+  std::string resume_text;  // extra note in the table of --resume
+  std::string may_differ;   // why ranks may be given different values; empty: they must be equal
+  CardText card;            // part of the model card
+  std::string synonym;      // alternative name, such as "-n"
+  std::string negated;      // for switches: the name that turns it off
+  std::vector<std::string> old_names;  // former names, still accepted
+  bool required = false;
+  bool recorded_if_given = false;  // checkpoints record no 0, which stands for: not given
+  bool may_be_empty = false;       // for texts; otherwise an empty value is an error
+  bool empty_is_default = false;   // for texts: an empty value counts as not given
+  bool keeps_commas = false;       // for lists: each value has its own flag and may contain commas
+  // For texts with names of files: returns the text with names that lead to the same files after a
+  // relocation (relocation.h).
+  std::function<std::string(const std::string&, const Relocation&)> relocate;
+  // Whether a word without a flag may be a value of this flag, which is then suggested.
+  std::function<bool(const std::string&)> accepts_bare_word;
+  std::string word_separator;  // joins several such words into one value; empty: only one word
+  // For the positional argument: the commands that it may begin with, and names that are only
+  // suggested, whose answer is a command. Empty: it accepts any words.
+  std::vector<KnownName> first_words;
+};
+
 template <class P>
 struct Setting {
   std::string flag;     // "--lr"; a name without dashes is the positional argument
@@ -198,36 +223,16 @@ struct Setting {
   Range range;          // bounds of a number
   std::vector<std::string> required_flags;  // flags that must be given with it
   std::vector<std::string> excluded_flags;  // flags that must not be given with it
-  Condition condition;                      // empty: it always has an effect
   bool changes_results = false;             // whether weights or training losses depend on it
   OnResume on_resume = OnResume::free;      // whether a resumed run may change it
-  std::string resume_text;                  // extra note in the table of --resume
-  std::string may_differ;  // why ranks may be given different values; empty: they must be equal
-  CardText card;           // part of the model card
-  std::string quantity;    // its name in errors of lower layers
-  std::string synonym;     // alternative name, such as "-n"
-  std::string negated;     // for switches: the name that turns it off
-  std::vector<std::string> old_names;  // former names, still accepted
-  bool required = false;
-  bool recorded_if_given = false;  // checkpoints record no 0, which stands for: not given
-  bool may_be_empty = false;       // for texts; otherwise an empty value is an error
-  bool empty_is_default = false;   // for texts: an empty value counts as not given
-  bool keeps_commas = false;       // for lists: each value has its own flag and may contain commas
+  std::string quantity;                     // its name in errors of lower layers
+  SpecialColumns special;
   // Returns an error for one value as it was typed, or an empty text.
   std::function<std::string(const std::string&)> check;
   // Returns the value that another given flag implies. It precedes presets and the default.
   std::function<std::optional<SettingValue>(const Resolution<P>&)> implied_value;
-  // For texts with names of files: returns the text with names that lead to the same files after a
-  // relocation (relocation.h).
-  std::function<std::string(const std::string&, const Relocation&)> relocate;
   // Throws if the value conflicts with those of the rows above; called as soon as the value is set.
   std::function<void(const Resolution<P>&)> verify;
-  // Whether a word without a flag may be a value of this flag, which is then suggested.
-  std::function<bool(const std::string&)> accepts_bare_word;
-  std::string word_separator;  // joins several such words into one value; empty: only one word
-  // For the positional argument: the commands that it may begin with, and names that are only
-  // suggested, whose answer is a command. Empty: it accepts any words.
-  std::vector<KnownName> first_words;
   std::vector<std::string>
       commands;       // commands with an effect of the setting, "": none; empty: all
   std::string group;  // heading in --help; set by the table
@@ -253,8 +258,8 @@ std::string default_text(const Setting<P>& row) {
 // The names of a flag as --help lists them, such as "-n,--tokens" or "--stream,--no-stream".
 template <class P>
 std::string names_text(const Setting<P>& row) {
-  return (row.synonym.empty() ? "" : row.synonym + ",") + row.flag +
-         (row.negated.empty() ? "" : "," + row.negated);
+  return (row.special.synonym.empty() ? "" : row.special.synonym + ",") + row.flag +
+         (row.special.negated.empty() ? "" : "," + row.special.negated);
 }
 
 // Appends the rows under a heading.
@@ -270,9 +275,9 @@ void add_group(Settings<P>& table, const std::string& heading, Settings<P> rows)
 template <class P>
 const Setting<P>* find_setting(const Settings<P>& table, const std::string& name) {
   for (const Setting<P>& row : table) {
-    if (row.flag == name || row.synonym == name) return &row;
-    if (!row.negated.empty() && row.negated == name) return &row;
-    for (const std::string& old : row.old_names) {
+    if (row.flag == name || row.special.synonym == name) return &row;
+    if (!row.special.negated.empty() && row.special.negated == name) return &row;
+    for (const std::string& old : row.special.old_names) {
       if (old == name) return &row;
     }
   }

@@ -26,9 +26,9 @@ std::string settings_json(const Settings<P>& table) {
       std::visit([&](const auto& value) { constant = value; }, *row.fallback.value);
     }
     rows.push_back({{"flag", row.flag},
-                    {"synonym", row.synonym},
-                    {"negated", row.negated},
-                    {"old_names", row.old_names},
+                    {"synonym", row.special.synonym},
+                    {"negated", row.special.negated},
+                    {"old_names", row.special.old_names},
                     {"group", row.group},
                     {"unit", unit_text(row)},
                     {"switch", row.field.type == SettingType::boolean},
@@ -40,8 +40,8 @@ std::string settings_json(const Settings<P>& table) {
                     {"commands", row.commands},
                     {"changes_results", row.changes_results},
                     {"on_resume", kOnResumeNames[static_cast<std::size_t>(row.on_resume)]},
-                    {"resume_text", row.resume_text},
-                    {"may_differ", row.may_differ},
+                    {"resume_text", row.special.resume_text},
+                    {"may_differ", row.special.may_differ},
                     {"quantity", row.quantity}});
   }
   return rows.dump(1);

@@ -36,20 +36,20 @@ Settings<TokenizeProgram> file_rows() {
        .unit = "IN",
        .help = "text files (.txt), JSON lines (.jsonl), and pipes (- is stdin); token files "
                "(.bin) with --decode",
-       .required = true},
+       .special = {.required = true}},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",
        .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
                "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
        .quantity = "tokenizer",
-       .required = true},
+       .special = {.required = true}},
       {.flag = "--out",
        .field = [](auto& s) -> decltype(auto) { return (s.out); },
        .unit = "OUT",
        .help = "token file to write (.bin); with --decode, a text file or JSON lines (.jsonl)",
        .fallback = "with --decode: stdout",
-       .synonym = "-o"},
+       .special = {.synonym = "-o"}},
       {.flag = "--force",
        .field = [](auto& s) -> decltype(auto) { return (s.force); },
        .help = "replace existing files, and discard an unfinished run with other settings",
@@ -82,7 +82,7 @@ Settings<TokenizeProgram> document_rows() {
        .help = "line that separates the documents of a text file; '' is an empty line",
        .fallback = "each file is one document",
        .excluded_flags = {"--decode"},
-       .may_be_empty = true,
+       .special = {.may_be_empty = true},
        .check =
            [](const std::string& line) {
              const bool is_one_line = line.find('\n') == line.npos;

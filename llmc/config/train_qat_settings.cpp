@@ -32,16 +32,16 @@ Settings<TrainProgram> qat_rows() {
                "with --steps 0 always",
        .fallback = 1,
        .range = at_least(1),
-       .condition = {"--qat", {"w8", "w8a8"}},
        .changes_results = true,
-       .on_resume = OnResume::noted},
+       .on_resume = OnResume::noted,
+       .special = {.condition = {"--qat", {"w8", "w8a8"}}}},
       {.flag = "--zero-points",
        .field = [](auto& s) -> decltype(auto) { return (s.qat.zero_points); },
        .help = "for --qat w8a8: zero points of the activations; auto: each token has one",
        .fallback = SettingValue("auto"),
-       .condition = {"--qat", {"w8a8"}},
        .changes_results = true,
-       .on_resume = OnResume::noted},
+       .on_resume = OnResume::noted,
+       .special = {.condition = {"--qat", {"w8a8"}}}},
   };
 }
 

@@ -31,8 +31,9 @@ Settings<TrainProgram> rank_rows() {
        .range = between(1, 65536),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
-                      "--total-batch-tokens was typed",
+       .special = {.resume_text =
+                       "the state does not depend on it; steps have more or fewer tokens unless "
+                       "--total-batch-tokens was typed"},
        .implied_value =
            [](const Resolution<TrainProgram>& r) {
              return std::optional<SettingValue>(r.facts.ranks);
@@ -47,9 +48,10 @@ Settings<TrainProgram> rank_rows() {
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
-                      "--total-batch-tokens was typed",
        .quantity = "tensor ranks",
+       .special = {.resume_text =
+                       "the state does not depend on it; steps have more or fewer tokens unless "
+                       "--total-batch-tokens was typed"},
        .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_tensor_ranks(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_tensor_ranks(r); }},
       {.flag = "--sequence-parallel",
@@ -75,9 +77,10 @@ Settings<TrainProgram> pipeline_rows() {
        .range = at_least(1),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .resume_text = "the state does not depend on it; steps have more or fewer tokens unless "
-                      "--total-batch-tokens was typed",
        .quantity = "pipeline ranks",
+       .special = {.resume_text =
+                       "the state does not depend on it; steps have more or fewer tokens unless "
+                       "--total-batch-tokens was typed"},
        .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_pipeline_ranks(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_ranks(r); }},
       {.flag = "--pp-chunks",
@@ -87,8 +90,8 @@ Settings<TrainProgram> pipeline_rows() {
                "which idles less, sends more, and needs a --grad-accum that is a multiple of --pp",
        .fallback = 1,
        .range = between(1, 65536),
-       .resume_text = "the state does not depend on it",
        .quantity = "pipeline chunks",
+       .special = {.resume_text = "the state does not depend on it"},
        .implied_value =
            [](const Resolution<TrainProgram>& r) { return fitting_pipeline_chunks(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_chunks(r); }},

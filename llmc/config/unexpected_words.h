@@ -26,9 +26,9 @@ std::vector<KnownName> known_flags(const Settings<P>& table) {
   for (const Setting<P>& row : table) {
     if (!row.flag.starts_with('-')) continue;
     known.push_back({row.flag, row.flag});
-    if (!row.synonym.empty()) known.push_back({row.synonym, row.flag});
-    if (!row.negated.empty()) known.push_back({row.negated, row.negated});
-    for (const std::string& name : row.old_names) known.push_back({name, row.flag});
+    if (!row.special.synonym.empty()) known.push_back({row.special.synonym, row.flag});
+    if (!row.special.negated.empty()) known.push_back({row.special.negated, row.special.negated});
+    for (const std::string& name : row.special.old_names) known.push_back({name, row.flag});
     for (const std::string& name : names_elsewhere(P::kName, row.flag)) {
       known.push_back({name, row.flag});
     }
@@ -46,7 +46,7 @@ std::string unknown_flag_error(const Settings<P>& table, const std::string& flag
 template <class P>
 std::string command_names(const Setting<P>& row) {
   std::string names;
-  for (const KnownName& word : row.first_words) {
+  for (const KnownName& word : row.special.first_words) {
     if (word.name == word.answer) names += (names.empty() ? "" : ", ") + word.name;
   }
   return names;
@@ -54,7 +54,7 @@ std::string command_names(const Setting<P>& row) {
 
 template <class P>
 bool is_command(const Setting<P>& row, const std::string& word) {
-  return std::ranges::any_of(row.first_words, [&](const KnownName& known) {
+  return std::ranges::any_of(row.special.first_words, [&](const KnownName& known) {
     return known.name == word && known.answer == word;
   });
 }
@@ -63,7 +63,7 @@ bool is_command(const Setting<P>& row, const std::string& word) {
 template <class P>
 std::string unknown_command_error(const Setting<P>& row, const std::string& word) {
   return "there is no command '" + word + "'; the commands are " + command_names(row) +
-         did_you_mean(nearest_answers(word, row.first_words));
+         did_you_mean(nearest_answers(word, row.special.first_words));
 }
 
 // Reads a command line as the parser does and collects one error per unknown flag and per group of
@@ -75,7 +75,7 @@ class UnexpectedWords {
       : table_(table), words_(std::move(words)) {
     for (const Setting<P>& row : table) {
       if (row.flag.starts_with('-')) continue;
-      (row.first_words.empty() ? has_positional_ : may_have_command_) = true;
+      (row.special.first_words.empty() ? has_positional_ : may_have_command_) = true;
       command_row_ = &row;
     }
     for (std::size_t i = 0; i < words_.size();) {
@@ -142,7 +142,7 @@ class UnexpectedWords {
     while (i < end) {
       const Setting<P>* row = row_of(words_[i]);
       std::vector<std::string> group{words_[i++]};
-      while (row != nullptr && !row->word_separator.empty() && i < end &&
+      while (row != nullptr && !row->special.word_separator.empty() && i < end &&
              row_of(words_[i]) == row) {
         group.push_back(words_[i++]);
       }
@@ -159,7 +159,7 @@ class UnexpectedWords {
     may_have_command_ = false;
     has_positional_ = is_command(*command_row_, word);
     if (has_positional_ || word.size() < kMinLength) return;
-    if (nearest_answers(word, command_row_->first_words).empty()) return;
+    if (nearest_answers(word, command_row_->special.first_words).empty()) return;
     errors_.push_back(unknown_command_error(*command_row_, word));
     has_positional_ = true;
   }
@@ -167,9 +167,10 @@ class UnexpectedWords {
   // The row whose value the word may be: that of the flag before it if that accepts lists.
   const Setting<P>* row_of(const std::string& word) const {
     const auto accepts = [&](const Setting<P>& row) {
-      return row.accepts_bare_word && row.accepts_bare_word(word);
+      return row.special.accepts_bare_word && row.special.accepts_bare_word(word);
     };
-    if (value_row_ != nullptr && !value_row_->word_separator.empty() && accepts(*value_row_)) {
+    if (value_row_ != nullptr && !value_row_->special.word_separator.empty() &&
+        accepts(*value_row_)) {
       return value_row_;
     }
     for (const Setting<P>& row : table_) {
@@ -179,11 +180,12 @@ class UnexpectedWords {
   }
 
   void add_error(const std::vector<std::string>& group, const Setting<P>* row) {
-    const bool extends_value = row != nullptr && row == value_row_ && !row->word_separator.empty();
+    const bool extends_value =
+        row != nullptr && row == value_row_ && !row->special.word_separator.empty();
     std::string list, value = extends_value ? value_ : "";
     for (const std::string& word : group) {
       list += (list.empty() ? "'" : ", '") + word + "'";
-      if (row != nullptr) value += (value.empty() ? "" : row->word_separator) + word;
+      if (row != nullptr) value += (value.empty() ? "" : row->special.word_separator) + word;
     }
     std::string error = "unexpected argument" + std::string(group.size() > 1 ? "s " : " ") + list;
     if (!switch_.empty() && (group.front() == "true" || group.front() == "false")) {
