@@ -1,6 +1,6 @@
 // A generation loop on the host: reads the prompts, then repeatedly draws one token of each
-// sequence and reads it. Training runs it over a SequenceReader for its samples, tests over a
-// Decoder. infer_gpt2 draws on the device (scheduler.h).
+// sequence and reads it. Training runs it over a SequenceReader for its samples, tests over
+// test/decoder.h. infer_gpt2 draws on the device (scheduler.h).
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ using Prompts = std::vector<std::vector<std::int32_t>>;
 
 // Continues prompts of equal length (at least one token) with a reader built for as many sequences,
 // and calls use(sequence, token) for each token as soon as it is drawn; `false` ends the
-// generation. Reader: Decoder or SequenceReader. Returns `Finish::context` if prompt and text fill
-// the reader's maximum length. `options.stop` is only for a single sequence.
+// generation. Reader: SequenceReader, or the Decoder of tests. Returns `Finish::context` if prompt
+// and text fill the reader's maximum length. `options.stop` is only for a single sequence.
 template <class Reader, class Use>
 Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions& options,
                 Use&& use) {

@@ -1,4 +1,4 @@
-// The counterpart of Decoder without a cache: every step runs the model over whole sequences. Slow
+// Reads sequences without a cache: every step runs the model over whole sequences. It is slow
 // for long texts, but it is exactly what training computes, and it needs no memory of its own.
 #pragma once
 

@@ -9,7 +9,7 @@
 // the time, are its GB/s. They are compared with a copy in the same process and, on a GPU, with the
 // peak of its memory: the memory bandwidth utilisation (MBU).
 //
-// On a GPU, each test is then repeated for half a second to measure its energy. On the host, and
+// On a GPU, each test is then repeated for 0.6 s to measure its energy. On the host, and
 // without NVML, energy is not measured.
 #pragma once
 
