@@ -252,7 +252,7 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # and in one model, and readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,scheduler scheduler_kv8 checkpoint_texts comparison \
                  document_mask evaluation infer_decoder loss_scale qat qat_deployment rank_state smoothing tensor_plan \
-                 tensor_state tour training))
+                 tensor_state tour trainable_ranks training))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 TEST_FOLDER := test$(if $(FILE),-alone)
