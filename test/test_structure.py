@@ -77,7 +77,7 @@ def test_dtypes_as_template_parameters_above_the_model_are_reported(folder):
     expect_reports(folder, ("llmc/train/loop.h:2", f"parameter T {message}"), ("train.cu:1", f"parameter KV {message}"),
                    llmc__train__loop___h=loop, train___cu=main)
     expect_reports(folder, ("train.cu:1", ""), llmc__train__loop___h=ONCE + "template <class Use>\nvoid f(Use);\n",
-                   llmc__model__loop___h=loop)
+                   llmc__parallel__loop___h=loop)
 
 
 def test_a_header_without_pragma_once_is_reported(folder):
