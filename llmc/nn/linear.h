@@ -70,9 +70,7 @@ class Linear {
   const Parameter<T>& bias() const { return product_.bias(); }
 
   // Number of floats in Context::scratch that backward() needs for this many rows of d_out.
-  std::int64_t scratch_size(std::int64_t rows) const {
-    return product_.scratch_size(rows);
-  }
+  std::int64_t scratch_size(std::int64_t rows) const { return product_.scratch_size(rows); }
 
  private:
   LinearProduct<T> product_;
