@@ -12,6 +12,7 @@
 
 #include "dev/harness/op_case.h"
 #include "llmc/ops/embedding.h"
+#include "llmc/ops/quantize.h"
 #include "llmc/ops/token_buckets.h"
 #include "test/oracle/ops.h"
 
