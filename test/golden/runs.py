@@ -236,21 +236,21 @@ TOKENS = [
 ERRORS = [
     Run("errors-flags", "invalid flags", [f"error {code}: train_gpt2 {flags}" for code, flags in (
         (2, "--trian x"), (2, "--dtype fp64"), (2, "--lr -1"), (2, "--resume"), (2, "--config in/bad.toml"),
-        (1, "--train in/text.txt --heads 5 --channels 64"), (1, "--train in/text.txt --loss-scale 2 --steps 1"),
-        (1, f"--train in/text.txt {SMALL} --seq-len 17"),
+        (2, "--train in/text.txt --heads 5 --channels 64"), (2, "--train in/text.txt --loss-scale 2 --steps 1"),
+        (2, f"--train in/text.txt {SMALL} --seq-len 17"),
         (1, f"--train in/text.txt --model d48 --batch-size 60000 --steps 1 {PEAK}"))]),
     Run("errors-data", "missing, empty and malformed data", [
-        f"error 1: train_gpt2 --train {data} {SMALL} --steps 1" for data in (
-            "nowhere.txt", "in/empty.txt", "in/short.txt", "in/torn.jsonl", "in/text.txt:x",
-            "in/text.txt --document-mask")]),
+        f"error {code}: train_gpt2 --train {data} {SMALL} --steps 1" for code, data in (
+            (1, "nowhere.txt"), (1, "in/empty.txt"), (1, "in/short.txt"), (1, "in/torn.jsonl"), (2, "in/text.txt:x"),
+            (2, "in/text.txt --document-mask"))]),
     Run("errors-files", "existing files, and checkpoints of another model", [
         train("run", "--steps 1", shape=TINY), "error 1: " + train("run", "--steps 1", shape=TINY),
-        "error 1: " + train("run", "--steps 2 --resume", shape=TINY.replace("--layers 1", "--layers 2")),
-        "error 1: " + train("run", "--steps 2 --resume --seed 4", shape=TINY),
+        "error 2: " + train("run", "--steps 2 --resume", shape=TINY.replace("--layers 1", "--layers 2")),
+        "error 2: " + train("run", "--steps 2 --resume --seed 4", shape=TINY),
         "error 1: tokenize --tokenizer bytes in/text.txt -o in/tokens.bin"]),
     Run("errors-tools", "errors of infer_gpt2, tokenize and toy_language", [
         "error 1: infer_gpt2 -m nowhere", "error 2: infer_gpt2 -m in/model --temp hot",
-        "error 1: infer_gpt2 -m in/model -p 1234567890123456789012345678901234567890",
+        "error 2: infer_gpt2 -m in/model -p 1234567890123456789012345678901234567890",
         "error 1: infer_gpt2 -m in/hf_tiny -p x",
         "error 1: tokenize --tokenizer bytes in/torn.jsonl -o a.bin", "error 2: tokenize --tokenizer bytes in/text.txt",
         "error 1: tokenize --tokenizer bytes --decode in/text.txt", "error 2: toy_language"]),
