@@ -78,8 +78,8 @@ class WeightBuckets {
     forget();
     if (layout_.shards() == 1 || layout_.shards_weights()) return;
     ranks_.communicate(compute, [&] {
-      share_buckets(layout_.trainable_buckets());
-      if (with_frozen) share_buckets(layout_.frozen_buckets());
+      all_gather_buckets(layout_.trainable_buckets());
+      if (with_frozen) all_gather_buckets(layout_.frozen_buckets());
     });
     ranks_.wait_for_communication(compute);
   }
@@ -93,7 +93,7 @@ class WeightBuckets {
     std::int64_t last_use = 0;
   };
 
-  void share_buckets(const std::vector<Bucket>& buckets) {
+  void all_gather_buckets(const std::vector<Bucket>& buckets) {
     for (const Bucket& bucket : buckets) {
       if (!bucket.is_held) continue;
       ranks_.shard().all_gather<T>(
