@@ -301,18 +301,18 @@ links: programs
 	@$(if $(CUDA_ONLY),,for p in $(TOP_TOOLS); do ln -sfn build/host/$$p $$p; done)
 
 # ---- compiling ------------------------------------------------------------------------------
-# Writes a file that includes others. It changes only if the list does.
-define include_files
+# $(call write,COMMAND) writes the target with what the command prints. The target changes only if its
+# content does. Builds with sanitizers are makes of their own, which may write the same file at the same time.
+define write
 	@mkdir -p $(@D)
-	@printf '\043include "%s"\n' $(1) > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	@new=$@.$$$$; $(1) > $$new; cmp -s $$new $@ && rm $$new || mv $$new $@
 endef
 
-# Writes a file that changes only if the commands change: other flags, another compiler.
-define record
-	@mkdir -p $(@D)
-	@printf '%s\n' '$(1)' | cmp -s - $@ || printf '%s\n' '$(1)' > $@
-endef
+# Writes a file that includes others.
+include_files = $(call write,printf '\043include "%s"\n' $(1))
+
+# Writes a file that changes if the commands do: other flags, another compiler.
+record = $(call write,printf '%s\n' '$(1)')
 
 $(HOST)/commands: FORCE
 	$(call record,$(HOST_CXX) $(OPTIMIZE) $(TEST_OPTIMIZE) $(TEST_CALLER_OPTIMIZE) $(HOST_LIBS) $(MPI_FLAGS) $(MPI_LIBS) $(shell $(CXX) -dumpfullversion))
@@ -322,12 +322,8 @@ $(CUDA_OUT)/test-commands: FORCE
 	$(call record,$(NVCC_CXX) $(TEST_NVCC_OPT) $(TEST_ARCHS) $(CUDA_LIBS))
 
 # $(call list_ops,NAMES) writes a header that includes the cases of ops and lists the ops: LLMC_OPS(X)
-# is X(NAME) for each. The file changes only if the list does.
-define list_ops
-	@mkdir -p $(@D)
-	@{ printf '\043include "dev/ops/%s.h"\n' $(1); printf '\043define LLMC_OPS(X)'; printf ' X(%s)' $(1); echo; } > $@.new
-	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
-endef
+# is X(NAME) for each.
+list_ops = $(call write,{ printf '\043include "dev/ops/%s.h"\n' $(1); printf '\043define LLMC_OPS(X)'; printf ' X(%s)' $(1); echo; })
 
 $(HOST)/$(TEST_FOLDER)/ops.h $(CUDA_OUT)/$(TEST_FOLDER)/ops.h: FORCE
 	$(call list_ops,$(OPS))
@@ -358,8 +354,8 @@ $(COMMIT).cpp: FORCE
 	if [ -z "$$(git rev-parse --show-prefix 2>&1)" ] && hash=$$(git rev-parse --short HEAD); then \
 	  commit="$$hash$$(git diff --quiet HEAD -- || echo ', modified')"; \
 	fi 2>/dev/null; \
-	printf '$(COMMIT_TEXT)\n' "$$commit" > $@.new; \
-	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+	new=$@.$$$$; printf '$(COMMIT_TEXT)\n' "$$commit" > $$new; \
+	cmp -s $$new $@ && rm $$new || mv $$new $@
 $(COMMIT).o: $(COMMIT).cpp | $(CHECKED)
 	@$(CXX) -c $< -o $@
 
