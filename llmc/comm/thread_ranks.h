@@ -6,7 +6,6 @@
 //   });
 #pragma once
 
-#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -29,12 +28,17 @@ namespace thread_ranks {
 // One lock for all ranks, and which of them have ended.
 struct Shared {
   explicit Shared(int ranks)
-      : ended(static_cast<std::size_t>(ranks)), waits_for(static_cast<std::size_t>(ranks), -1) {}
+      : changed(static_cast<std::size_t>(ranks)),
+        ended(static_cast<std::size_t>(ranks)),
+        waits_for(static_cast<std::size_t>(ranks), -1) {}
 
-  // Call after each change that a rank may wait for.
-  void notify() {
-    std::ranges::fill(waits_for, -1);
-    changed.notify_all();
+  // Call after each change that `rank` may wait for.
+  void notify(int rank) {
+    waits_for[static_cast<std::size_t>(rank)] = -1;
+    changed[static_cast<std::size_t>(rank)].notify_one();
+  }
+  void notify_all() {
+    for (std::size_t rank = 0; rank < changed.size(); ++rank) notify(static_cast<int>(rank));
   }
   // Whether nothing can change any more: all ranks that have not ended wait for others.
   bool all_wait() const {
@@ -45,10 +49,10 @@ struct Shared {
   }
 
   std::mutex mutex;
-  std::condition_variable changed;
+  std::vector<std::condition_variable> changed;  // by rank
   std::vector<bool> ended;
-  std::vector<int>
-      waits_for;         // the rank that a rank has waited for since the last change; -1: none
+  // The rank that a rank has waited for since the last change for it; -1: none.
+  std::vector<int> waits_for;
   int failed_rank = -1;  // the first one that threw; -1: none
   std::exception_ptr error;
 };
@@ -108,7 +112,7 @@ class ThreadTransport final : public Transport {
     if (cannot_answer(send.to))
       fail_because_of(send.to, "has ended without receiving this message");
     group_->mailbox(rank_, send.to).messages.push_back(std::move(message));
-    shared_.notify();
+    notify(send.to);
   }
 
  private:
@@ -122,7 +126,7 @@ class ThreadTransport final : public Transport {
   void lend(const CommCall& call, const Outgoing& send, Lock& lock) {
     wait_until_taken(send.to, lock);
     group_->mailbox(rank_, send.to).messages.push_back({.call = call, .bytes = bytes_of(send)});
-    shared_.notify();
+    notify(send.to);
   }
 
   void take(const CommCall& call, const Incoming& receive, Lock& lock) {
@@ -137,7 +141,7 @@ class ThreadTransport final : public Transport {
     lock.lock();
     box.messages.pop_front();
     box.copying = false;
-    shared_.notify();
+    notify(receive.from);
   }
 
   void wait_until_taken(int to, Lock& lock) {
@@ -148,7 +152,7 @@ class ThreadTransport final : public Transport {
   // After an error: the sender's memory may be freed.
   void withdraw(int to, Lock& lock) {
     Mailbox& box = group_->mailbox(rank_, to);
-    shared_.changed.wait(lock, [&] { return !box.copying; });
+    changed().wait(lock, [&] { return !box.copying; });
     if (has_lent(box)) box.messages.pop_back();
   }
 
@@ -156,11 +160,16 @@ class ThreadTransport final : public Transport {
     return !box.messages.empty() && !box.messages.back().is_posted;
   }
 
+  void notify(int other) { shared_.notify(rank_of_run(other)); }
+  std::condition_variable& changed() {
+    return shared_.changed[static_cast<std::size_t>(rank_of_run(rank_))];
+  }
+
   // Waits for a rank of the group.
   template <class Condition>
   void wait(int other, Lock& lock, const Condition& condition) {
     int& own = shared_.waits_for[static_cast<std::size_t>(rank_of_run(rank_))];
-    shared_.changed.wait(lock, [&] {
+    changed().wait(lock, [&] {
       if (condition() || cannot_answer(other)) return true;
       own = rank_of_run(other);
       if (shared_.all_wait()) fail_deadlock();
@@ -249,7 +258,7 @@ void run_thread_ranks(int ranks, const Body& body) {
     }
     const std::lock_guard lock(shared.mutex);
     shared.ended[static_cast<std::size_t>(rank)] = true;
-    shared.notify();
+    shared.notify_all();
     if (!error || shared.failed_rank >= 0) return;
     shared.failed_rank = rank;
     shared.error = error;
