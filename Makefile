@@ -91,9 +91,9 @@ HOST      := build/host
 # not used, and it prevents the vectorisation of loops with std::sqrt.
 OPTIMIZE  := -O2 -ftree-vectorize -fvect-cost-model=dynamic -fpeel-loops -fno-math-errno $(HOST_ARCH)
 TEST_OPTIMIZE := -O2 -g1 -fno-math-errno $(HOST_ARCH)
-# A test's own code runs only briefly; the kernels it calls are compiled at -O2. Tests without
-# kernels spend less time running at -O0 than compiling at -O1.
-TEST_CALLER_OPTIMIZE = $(if $(filter %.cpp,$<),-O0,-O1) -g1 -fno-math-errno $(HOST_ARCH)
+# A test's own code runs only briefly; the kernels it calls are compiled at -O2. Tests of ops compare large
+# arrays; other tests spend less time running at -O0 than compiling at -O1.
+TEST_CALLER_OPTIMIZE = $(if $(filter %ops.cu,$<),-O1,-O0) -g1 -fno-math-errno $(HOST_ARCH)
 else
 HOST      := build/host-$(if $(findstring thread,$(SANITIZE)),tsan,asan)
 CHECK     := -g1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
@@ -101,7 +101,8 @@ OPTIMIZE  := -O1 $(CHECK)
 # Compiling takes most of the time, and shapes are tiny. Kernels run much longer under the race
 # checker.
 TEST_OPTIMIZE := $(if $(findstring thread,$(SANITIZE)),-O1,-O0) $(CHECK)
-TEST_CALLER_OPTIMIZE := -O0 $(CHECK)
+# A test's own code is not checked for undefined behaviour, which takes half of its compilation.
+TEST_CALLER_OPTIMIZE := -O0 $(subst $(,)undefined,,$(CHECK))
 endif
 # doctest's assertions compile faster if they do not catch exceptions of their expressions.
 DOCTEST   := -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
@@ -465,7 +466,7 @@ $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CH
 
 # It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
 # up the names of its own functions, for which it is linked with -rdynamic.
-LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
+LAUNCH_FLAGS := -O0 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
 LAUNCH_KERNELS := $(KERNEL_UNITS:%=$(HOST)/launch-units/%.o) $(EXECUTOR)
 $(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)

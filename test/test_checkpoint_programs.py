@@ -256,7 +256,7 @@ def test_a_signal_during_steps_or_samples_ends_the_run_after_the_step(program):
 
 
 def test_an_interrupted_evaluation_is_repeated_on_resume(program):
-    (program.folder / "long.txt").write_text("the quick brown fox\n" * 100_000)
+    (program.folder / "long.txt").write_text("the quick brown fox\n" * 1_000_000)
     long = [*TINY, "--peak-tflops", 1, "--val", "long.txt", "--steps", 2, "--eval-every", 1, "--eval-batches", 0,
             "--sample-every", 0, "--out", "long", "--log", "long.jsonl"]
     process = start(program, long)

@@ -126,7 +126,7 @@ TEST_SUITE("interruption") {
     for (const int signal : llmc::kStopSignals) {
       const ChildResult result = run_child([&] {
         SignalRequest::set_work("in a test");
-        { const SignalRequest request; }  // a request in the past
+        { const SignalRequest request(SignalRequest::AfterRequest::restore); }  // in the past
         send(signal);
         return wait_for_end();
       });
@@ -180,6 +180,21 @@ TEST_SUITE("interruption") {
             send(SIGINT);
             return wait_for_end();
           }) == SIGINT);
+  }
+
+  TEST_CASE("a signal after the end of the work does not end the process") {
+    const ChildResult result = run_child([] {
+      SignalRequest::set_work("in a test");
+      {
+        Interruption interruption;
+        interruption.begin();
+      }
+      send(SIGTERM);
+      sleep_milliseconds(100);
+      return 7;
+    });
+    CHECK(result.status == -7);
+    CHECK(result.messages == "");
   }
 
   TEST_CASE("a signal that ends the process removes its unfinished files, and no other") {

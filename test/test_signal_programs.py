@@ -224,7 +224,7 @@ def test_every_stop_signal_saves_the_run(program):
 
 def test_every_stop_signal_ends_an_evaluation_with_an_error(program):
     model = make_model(program)
-    (program.folder / "long.txt").write_text("the quick brown fox\n" * 100_000)
+    (program.folder / "long.txt").write_text("the quick brown fox\n" * 1_000_000)
     for number in STOP_SIGNALS:
         process = launch_program(program, "train_gpt2", "--init-from", model, "--val", "long.txt", "--steps", 0,
                                  "--batch-size", 1)

@@ -127,7 +127,7 @@ def test_the_end_of_the_reader_of_stderr_does_not_end_the_run(program):
 
 
 def test_an_interrupted_evaluation_is_an_error(program):
-    (program.folder / "long.txt").write_text("the quick brown fox\n" * 100_000)
+    (program.folder / "long.txt").write_text("the quick brown fox\n" * 1_000_000)
     program.train("--steps", 1, "--out", "model", "--eval-every", 0, "--sample-every", 0)
     process = start(program, ["--init-from", "model", "--val", "long.txt", "--steps", 0, "--batch-size", 1])
     wait_for(process, "memory:")

@@ -34,10 +34,10 @@ SignalRequest::SignalRequest(AfterRequest after_request, SignalAnswers answers)
 SignalRequest::~SignalRequest() {
   const std::lock_guard lock(state().mutex);
   state().answers = {};
-  if (requested() && after_request_ == AfterRequest::keep) {
-    pipe_.keep();
-  } else {
+  if (after_request_ == AfterRequest::restore) {
     state().is_recording = false;
+  } else if (requested()) {
+    pipe_.keep();
   }
 }
 

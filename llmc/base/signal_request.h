@@ -42,8 +42,8 @@ class IgnoredPipeSignal {
 // A process may have only one object at a time.
 class SignalRequest {
  public:
-  // Whether signals end the process again after the object, even if there was a request. They do
-  // not if the process ends then: a duplicate of the signal must not kill it.
+  // Whether signals end the process again after the object. They do not if the process ends then: a
+  // duplicate of the signal, or one that arrives when the work is done, must not kill it.
   enum class AfterRequest { keep, restore };
 
   explicit SignalRequest(AfterRequest after_request = AfterRequest::keep,
@@ -80,7 +80,7 @@ class SignalRequest {
 
   struct State {
     std::mutex mutex;
-    bool is_recording = false;                    // a SignalRequest exists, or had a request
+    bool is_recording = false;                    // a SignalRequest exists, or was to be kept
     std::optional<Clock::time_point> first_time;  // the first signal was answered then
     SignalAnswers answers;
     std::string program, work;
