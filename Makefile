@@ -147,8 +147,8 @@ HOST_KERNEL_FILES := $(filter-out $(ONLY_TESTED) $(LONG_LOOPS) $(HOST_CODE_FILES
 HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o) $(EXECUTOR)
 TEST_KERNELS   := $(HOST_KERNELS) $(patsubst %.cu,$(HOST)/%.o,$(ONLY_TESTED))
 # nvcc compiles several files at a time: it reads the headers of a file three times.
-KERNEL_UNITS   := flash_attention_backward flash_attention_forward gemm attention model ops
-CUDA_UNITS     := infer train $(KERNEL_UNITS)
+KERNEL_UNITS   := flash_attention_backward flash_attention_forward gemm attention ops
+CUDA_UNITS     := $(CODE_UNITS) $(KERNEL_UNITS)
 FILES_gemm     := $(filter llmc/ops/gemm/%,$(DEVICE_FILES))
 FILES_flash_attention_backward := llmc/ops/attention/flash_attention_backward.cu
 FILES_flash_attention_forward  := llmc/ops/attention/flash_attention_forward.cu
@@ -250,10 +250,11 @@ CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # Tests in .cpp files are about text and files and launch no kernels. test/test_host_* are about the
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
-# and in one model, and readers with malformed inputs. A file named by FILE is always checked.
+# and in one model, ranks, and (bad accesses) readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,scheduler scheduler_kv8 checkpoint_texts comparison \
                  document_mask evaluation infer_decoder loss_scale qat qat_deployment rank_state smoothing tensor_plan \
-                 tensor_state tour trainable_ranks training))
+                 tensor_state tour trainable_ranks training \
+                 $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 trainable)))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 TEST_FOLDER := test$(if $(FILE),-alone)
@@ -277,8 +278,8 @@ objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o))
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
 HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
-# Kernels of which no program on the host has an instance.
-NEEDS_PRODUCTS := $(if $(FILE),$(filter %_product.cu %_product_kernels.cu %_product_heads.cu %_product_codes.cu test/test_ops.cu,$(FILE)),yes)
+# Kernels of which no program on the host has an instance. The files of their tests name them.
+NEEDS_PRODUCTS := $(if $(FILE),$(shell grep -lE 'invariant_gemm|LLMC_OPS' $(FILE)),yes)
 PRODUCTS   := $(if $(NEEDS_PRODUCTS),product_instances.cu.o)
 # The definitions of ops in fp64 take most of the time of many tests. They are tested, not checked by sanitizers.
 ORACLE     := build/host/oracle.o
@@ -466,8 +467,8 @@ $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CH
 
 # It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
 # up the names of its own functions, for which it is linked with -rdynamic.
-LAUNCH_FLAGS := -O0 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
-LAUNCH_KERNELS := $(KERNEL_UNITS:%=$(HOST)/launch-units/%.o) $(EXECUTOR)
+LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
+LAUNCH_KERNELS := $(KERNEL_UNITS:%=$(HOST)/launch-units/%.o) $(HOST)/launch-units/model.o $(EXECUTOR)
 $(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@

@@ -25,7 +25,7 @@ if [ -n "${SANITIZE:-}" ]; then
   export LLMC_TINY=${LLMC_TINY:-1}
   export ASAN_OPTIONS="detect_leaks=1:${ASAN_OPTIONS:-}"
   export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
-  export TSAN_OPTIONS="history_size=4:${TSAN_OPTIONS:-}"
+  export TSAN_OPTIONS="history_size=2:${TSAN_OPTIONS:-}"
 fi
 
 finish() {

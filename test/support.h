@@ -130,6 +130,15 @@ inline bool tiny_shapes() {
   return value != nullptr && std::string(value) == "1";
 }
 
+// True if a dtype adds nothing for sanitizers: kernels for fp16 have the code of those for bf16.
+inline bool checked_as_bf16(llmc::Dtype dtype) {
+  return dtype == llmc::Dtype::fp16 && tiny_shapes();
+}
+template <class T>
+bool checked_as_bf16() {
+  return checked_as_bf16(llmc::kDtypeOf<T>);
+}
+
 // Reports that the running test case cannot be decided here; `return` from it afterwards. The
 // runner counts the printed line as one skipped test.
 inline void skip(const std::string& reason) {

@@ -212,6 +212,7 @@ void check_heads(std::initializer_list<std::int64_t> rows) {
 TEST_SUITE("invariant_gemm_heads") {
   TEST_CASE_TEMPLATE("keys and values become the codes and scales of their fp32 sums", T, float,
                      bf16, fp16) {
+    if (checked_as_bf16<T>()) return;
     check_heads<T, Used>({1, 3, 16, 20});
     check_heads<T, Kernel<RowKind::generated>>({1, 9, 33});
     check_heads<T, Kernel<RowKind::prompt>>({1, 67});
