@@ -136,6 +136,19 @@ Elements elements_of(const ParameterTable& table, int shards, bool with_frozen) 
   return elements;
 }
 
+// Calls check(layout, config, frozen) with each layout and each set of frozen parameters.
+template <class Check>
+void for_each_frozen_layout(const Check& check) {
+  for (const Layout& layout : layouts_with_frozen()) {
+    const RunConfig config = config_of(layout);
+    for (const Names& frozen : frozen_sets(config.shape)) {
+      CAPTURE(layout.text());
+      CAPTURE(frozen.size());
+      check(layout, config, frozen);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("trainable ranks") {
@@ -191,29 +204,24 @@ TEST_SUITE("trainable ranks") {
 
   TEST_CASE("ranks with frozen parameters send the bytes of the formulae") {
     if (tiny_shapes()) return;
-    for (const Layout& layout : layouts_with_frozen()) {
-      const RunConfig config = config_of(layout);
-      for (const Names& frozen : frozen_sets(config.shape)) {
-        CAPTURE(layout.text());
-        CAPTURE(frozen.size());
-        run_thread_ranks(layout.ranks, [&](World& world) {
-          Rank<bf16> rank(world, config, frozen);
-          Ranks& ranks = rank.engine.context().ranks;
-          const StepTraffic expected =
-              step_traffic(config.shape, frozen_shape(config, frozen), config.mesh(),
-                           layout.micro_batches, sizeof(bf16), world.rank());
-          train(rank, {random_batch}, 1);
-          const GroupTraffic data = data_bytes(ranks), tensor = tensor_bytes(ranks);
-          const GroupTraffic pipeline = pipeline_bytes(ranks);
-          train(rank, {random_batch}, 1);
-          const std::string what = "rank " + std::to_string(world.rank()) + ": ";
-          CHECK(what + text_of(data_bytes(ranks) - data) == what + text_of(expected.data()));
-          CHECK(what + text_of(tensor_bytes(ranks) - tensor) == what + text_of(expected.tensor()));
-          CHECK(what + text_of(pipeline_bytes(ranks) - pipeline) ==
-                what + text_of(expected.pipeline()));
-        });
-      }
-    }
+    for_each_frozen_layout([](const Layout& layout, const RunConfig& config, const Names& frozen) {
+      run_thread_ranks(layout.ranks, [&](World& world) {
+        Rank<bf16> rank(world, config, frozen);
+        Ranks& ranks = rank.engine.context().ranks;
+        const StepTraffic expected =
+            step_traffic(config.shape, frozen_shape(config, frozen), config.mesh(),
+                         layout.micro_batches, sizeof(bf16), world.rank());
+        train(rank, {random_batch}, 1);
+        const GroupTraffic data = data_bytes(ranks), tensor = tensor_bytes(ranks);
+        const GroupTraffic pipeline = pipeline_bytes(ranks);
+        train(rank, {random_batch}, 1);
+        const std::string what = "rank " + std::to_string(world.rank()) + ": ";
+        CHECK(what + text_of(data_bytes(ranks) - data) == what + text_of(expected.data()));
+        CHECK(what + text_of(tensor_bytes(ranks) - tensor) == what + text_of(expected.tensor()));
+        CHECK(what + text_of(pipeline_bytes(ranks) - pipeline) ==
+              what + text_of(expected.pipeline()));
+      });
+    });
   }
 
   TEST_CASE("only buckets with trainable parameters are reduced, and gathered after an update") {
@@ -238,35 +246,30 @@ TEST_SUITE("trainable ranks") {
 
   TEST_CASE("ranks reserve memory for the buckets that they have, and for slots") {
     if (tiny_shapes()) return;
-    for (const Layout& layout : layouts_with_frozen()) {
-      const RunConfig config = config_of(layout);
-      for (const Names& frozen : frozen_sets(config.shape)) {
-        CAPTURE(layout.text());
-        CAPTURE(frozen.size());
-        for (int rank = 0; rank < layout.ranks; ++rank) {
-          Context context({}, Ranks(config.mesh(), rank));
-          const RunShape shape = frozen_shape(config, frozen);
-          const ParameterTable table = gpt2_parameters(config.shape, context.tensor.place(), shape);
-          const auto plan = planned_segments(Dtype::bf16, config.shape, shape, context);
-          const int shards = layout.stage == 0 ? 1 : layout.shard_ranks;
-          const Elements trainable = elements_of(table, shards, false);
-          const Elements all = elements_of(table, shards, true);
-          const auto divided = [&](std::int64_t size, int stage) {
-            return layout.stage >= stage ? size / shards : size;
-          };
-          CHECK(segment_of(plan, "weights") == 2 * divided(all.all, 3));
-          CHECK(segment_of(plan, "gradients") == 4 * divided(trainable.all, 2));
-          CHECK(segment_of(plan, "master weights") == 4 * divided(trainable.all, 1));
-          CHECK(segment_of(plan, "moments") == 8 * divided(trainable.all, 1));
-          const std::int64_t sum = std::max(trainable.embedding, trainable.largest_layer) / shards;
-          CHECK(segment_of(plan, "gradient buckets") ==
-                (layout.stage < 2 ? 0
-                                  : 4 * (trainable.embedding + 2 * trainable.largest_layer + sum)));
-          CHECK(segment_of(plan, "gathered weights") ==
-                (layout.stage < 3 ? 0 : 2 * (all.embedding + 2 * all.largest_layer)));
-        }
+    for_each_frozen_layout([](const Layout& layout, const RunConfig& config, const Names& frozen) {
+      for (int rank = 0; rank < layout.ranks; ++rank) {
+        Context context({}, Ranks(config.mesh(), rank));
+        const RunShape shape = frozen_shape(config, frozen);
+        const ParameterTable table = gpt2_parameters(config.shape, context.tensor.place(), shape);
+        const auto plan = planned_segments(Dtype::bf16, config.shape, shape, context);
+        const int shards = layout.stage == 0 ? 1 : layout.shard_ranks;
+        const Elements trainable = elements_of(table, shards, false);
+        const Elements all = elements_of(table, shards, true);
+        const auto divided = [&](std::int64_t size, int stage) {
+          return layout.stage >= stage ? size / shards : size;
+        };
+        CHECK(segment_of(plan, "weights") == 2 * divided(all.all, 3));
+        CHECK(segment_of(plan, "gradients") == 4 * divided(trainable.all, 2));
+        CHECK(segment_of(plan, "master weights") == 4 * divided(trainable.all, 1));
+        CHECK(segment_of(plan, "moments") == 8 * divided(trainable.all, 1));
+        const std::int64_t sum = std::max(trainable.embedding, trainable.largest_layer) / shards;
+        CHECK(
+            segment_of(plan, "gradient buckets") ==
+            (layout.stage < 2 ? 0 : 4 * (trainable.embedding + 2 * trainable.largest_layer + sum)));
+        CHECK(segment_of(plan, "gathered weights") ==
+              (layout.stage < 3 ? 0 : 2 * (all.embedding + 2 * all.largest_layer)));
       }
-    }
+    });
   }
 
   TEST_CASE_TEMPLATE("a checkpoint has frozen parameters, whatever the layout", T, float, bf16) {

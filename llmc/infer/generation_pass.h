@@ -56,12 +56,12 @@ class GenerationPass {
   // its layer, and its token in the context of the slot. Empty if there is none.
   virtual std::string fault_text(std::int64_t slot) = 0;
 
-  // Reads pieces of prompts, at most shape().chunk rows; no slot occurs twice. Returns the logits
-  // (n, columns) of the n pieces that want them, in their order; columns from V on are undefined.
+  // Reads chunks of prompts, at most shape().chunk rows; no slot occurs twice. Returns the logits
+  // (n, columns) of the n chunks that want them, in their order; columns from V on are undefined.
   // The result is valid until the next call.
-  virtual Tensor<const float, 2> read_prompts(const std::vector<PromptChunk>& pieces) = 0;
+  virtual Tensor<const float, 2> read_prompts(const std::vector<PromptChunk>& chunks) = 0;
   // The logits (count, columns) of rows [first, first + count) of the last read_prompts(), whose
-  // rows are those of its pieces, one after the other; at most logits_rows of them.
+  // rows are those of its chunks, one after the other; at most logits_rows of them.
   virtual Tensor<const float, 2> logits_of(std::int64_t first, std::int64_t count) = 0;
   // Reads one generated token per slot, at position[b] of slot b, both (slots) in device memory.
   // Returns the logits (slots, columns).

@@ -14,7 +14,7 @@
 //
 // A pass has the rows of prompts (read_prompts), of any sequences and positions, or one generated
 // row per slot (step). The logits of a row depend on the weights, the tokens of its sequence and
-// which of them were read as prompts, to the bit: not on the other rows, the slot, or the pieces in
+// which of them were read as prompts, to the bit: not on the other rows, the slot, or the chunks in
 // which a prompt was read. Every operation has one order of sums for any number of rows.
 #pragma once
 
@@ -104,8 +104,8 @@ class ModelPass final : public GenerationPass {
            std::to_string(first - sites.begin()) + " is not finite";
   }
 
-  Tensor<const float, 2> read_prompts(const std::vector<PromptChunk>& pieces) override {
-    const std::int64_t rows = stage(pieces);
+  Tensor<const float, 2> read_prompts(const std::vector<PromptChunk>& chunks) override {
+    const std::int64_t rows = stage(chunks);
     const Tensor<T, 2> x = first_rows(x_, rows);
     embed(x, first_rows(row_token_, rows), first_rows(row_position_, rows));
     const Tensor<const PromptTile, 1> tiles =
@@ -116,7 +116,7 @@ class ModelPass final : public GenerationPass {
              prompt_attention<T, KV>(out, q, cache_.keys(layer), cache_.values(layer), tiles,
                                      config().heads, stream());
            });
-    return write_logits(last_rows(pieces, x), RowKind::prompt);
+    return write_logits(last_rows(chunks, x), RowKind::prompt);
   }
 
   Tensor<const float, 2> logits_of(std::int64_t first, std::int64_t count) override {
@@ -159,14 +159,14 @@ class ModelPass final : public GenerationPass {
 
   // Copies tokens, positions, slots and tiles of a pass to device memory; returns the number of
   // rows. The host waits, because the next pass replaces the staged values.
-  std::int64_t stage(const std::vector<PromptChunk>& pieces) {
+  std::int64_t stage(const std::vector<PromptChunk>& chunks) {
     token_staged_.clear();
     position_staged_.clear();
     slot_staged_.clear();
     tiles_staged_.clear();
-    for (const PromptChunk& piece : pieces) stage(piece);
+    for (const PromptChunk& chunk : chunks) stage(chunk);
     const std::int64_t rows = std::ssize(token_staged_);
-    require(rows > 0 && rows <= shape_.chunk, "the pieces have no rows, or too many");
+    require(rows > 0 && rows <= shape_.chunk, "the chunks have no rows, or too many");
     copy_to_device(row_token_.data, token_staged_.data(), rows, stream());
     copy_to_device(row_position_.data, position_staged_.data(), rows, stream());
     copy_to_device(row_slot_.data, slot_staged_.data(), rows, stream());
@@ -175,23 +175,23 @@ class ModelPass final : public GenerationPass {
     return rows;
   }
 
-  void stage(const PromptChunk& piece) {
-    const std::int64_t count = std::ssize(piece.tokens), end = piece.first_position + count;
-    require(count > 0 && piece.slot >= 0 && piece.slot < shape_.slots && piece.first_position >= 0,
-            "a piece of a prompt has no tokens, or a slot that does not exist");
+  void stage(const PromptChunk& chunk) {
+    const std::int64_t count = std::ssize(chunk.tokens), end = chunk.first_position + count;
+    require(count > 0 && chunk.slot >= 0 && chunk.slot < shape_.slots && chunk.first_position >= 0,
+            "a chunk of a prompt has no tokens, or a slot that does not exist");
     require(end <= shape_.capacity, "a prompt does not fit the cache");
     const auto first_row = static_cast<std::int32_t>(token_staged_.size());
     for (std::int64_t i = 0; i < count; ++i) {
-      token_staged_.push_back(piece.tokens[static_cast<std::size_t>(i)]);
-      position_staged_.push_back(static_cast<std::int32_t>(piece.first_position + i));
-      slot_staged_.push_back(static_cast<std::int32_t>(piece.slot));
+      token_staged_.push_back(chunk.tokens[static_cast<std::size_t>(i)]);
+      position_staged_.push_back(static_cast<std::int32_t>(chunk.first_position + i));
+      slot_staged_.push_back(static_cast<std::int32_t>(chunk.slot));
     }
     for (std::int64_t i = 0; i < count; i += kPromptTileRows) {
       const std::int64_t rows = std::min<std::int64_t>(kPromptTileRows, count - i);
       tiles_staged_.push_back({first_row + static_cast<std::int32_t>(i),
                                static_cast<std::int32_t>(rows),
-                               static_cast<std::int32_t>(piece.slot),
-                               static_cast<std::int32_t>(piece.first_position + i)});
+                               static_cast<std::int32_t>(chunk.slot),
+                               static_cast<std::int32_t>(chunk.first_position + i)});
     }
   }
 
@@ -258,12 +258,12 @@ class ModelPass final : public GenerationPass {
     }
   }
 
-  // The rows of x (rows, C) at which a piece ends whose logits are wanted, one after the other.
-  Tensor<T, 2> last_rows(const std::vector<PromptChunk>& pieces, Tensor<T, 2> x) {
+  // The rows of x (rows, C) at which a chunk ends whose logits are wanted, one after the other.
+  Tensor<T, 2> last_rows(const std::vector<PromptChunk>& chunks, Tensor<T, 2> x) {
     std::int64_t row = 0, count = 0;
-    for (const PromptChunk& piece : pieces) {
-      row += std::ssize(piece.tokens);
-      if (!piece.wants_logits) continue;
+    for (const PromptChunk& chunk : chunks) {
+      row += std::ssize(chunk.tokens);
+      if (!chunk.wants_logits) continue;
       require(count < shape_.slots, "more logits are wanted than the batch has sequences");
       copy_on_device(row_range(last_, count, 1).data, row_range(x, row - 1, 1).data,
                      config().channels, stream());

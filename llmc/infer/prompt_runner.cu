@@ -30,15 +30,15 @@ PromptRunner::PromptRunner(GenerationPass& model, Context& context, const RunSha
 void PromptRunner::run(const PreparedBatch& prepared) {
   const Batch& batch = prepared.batch;
   last_targets_ = batch.targets;
-  std::vector<PromptChunk> pieces;
+  std::vector<PromptChunk> chunks;
   for (std::int64_t b = 0; b < batch.B; ++b) {
     model_.clear_faults(b);
-    pieces.push_back({.slot = b,
+    chunks.push_back({.slot = b,
                       .tokens = std::span(batch.inputs)
                                     .subspan(static_cast<std::size_t>(b * batch.T),
                                              static_cast<std::size_t>(batch.T))});
   }
-  model_.read_prompts(pieces);
+  model_.read_prompts(chunks);
   for (std::int64_t b = 0; b < batch.B; ++b) {
     const std::string fault = model_.fault_text(b);
     if (!fault.empty()) fail("sequence " + std::to_string(b) + " of a batch: " + fault);

@@ -133,7 +133,7 @@ void Scheduler::write_slot(std::int64_t b, std::int32_t token, std::int64_t posi
 
 void Scheduler::read_prompts() {
   while (!unread_.empty()) {
-    std::vector<PromptChunk> pieces;
+    std::vector<PromptChunk> chunks;
     std::vector<std::int32_t> ended;
     std::int64_t room = model_.shape().chunk;
     while (room > 0 && !unread_.empty()) {
@@ -142,7 +142,7 @@ void Scheduler::read_prompts() {
       const std::size_t count =
           std::min(static_cast<std::size_t>(room), s.context.size() - s.num_read);
       const bool is_last = s.num_read + count == s.context.size();
-      pieces.push_back({b, static_cast<std::int64_t>(s.num_read),
+      chunks.push_back({b, static_cast<std::int64_t>(s.num_read),
                         std::span<const std::int32_t>(s.context).subspan(s.num_read, count),
                         is_last});
       s.num_read += count;
@@ -151,7 +151,7 @@ void Scheduler::read_prompts() {
       ended.push_back(static_cast<std::int32_t>(b));
       unread_.pop_front();
     }
-    const Tensor<const float, 2> logits = model_.read_prompts(pieces);
+    const Tensor<const float, 2> logits = model_.read_prompts(chunks);
     if (!ended.empty()) draw_after_prompts(logits, ended);
   }
 }

@@ -114,17 +114,17 @@ class BatchBench {
   // to several sequences.
   void read_prompts(std::int64_t length) {
     const std::span<const std::int32_t> ids(ids_);
-    std::vector<PromptChunk> pieces;
+    std::vector<PromptChunk> chunks;
     std::int64_t room = pass_->shape().chunk;
     const auto read = [&] {
-      if (!pieces.empty()) pass_->read_prompts(pieces);
-      pieces.clear();
+      if (!chunks.empty()) pass_->read_prompts(chunks);
+      chunks.clear();
       room = pass_->shape().chunk;
     };
     for (std::int64_t b = 0; b < batch_; ++b) {
       for (std::int64_t first = 0, count = 0; first < length; first += count) {
         count = std::min(room, length - first);
-        pieces.push_back(
+        chunks.push_back(
             {b, first,
              ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
              first + count == length});

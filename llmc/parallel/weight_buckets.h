@@ -95,11 +95,16 @@ class WeightBuckets {
 
   void all_gather_buckets(const std::vector<Bucket>& buckets) {
     for (const Bucket& bucket : buckets) {
-      if (!bucket.is_held) continue;
-      ranks_.shard().all_gather<T>(
-          make_tensor(kept_.data + bucket.whole_offset, bucket.stored),
-          make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece), ranks_.stream());
+      if (bucket.is_held)
+        all_gather(bucket, kept_.data + bucket.whole_offset, layout_.own_piece(bucket));
     }
+  }
+
+  // whole: the bucket, which has room for `stored` weights; own: the place of the rank's piece in
+  // the kept weights.
+  void all_gather(const Bucket& bucket, T* whole, std::int64_t own) {
+    ranks_.shard().all_gather<T>(make_tensor(whole, bucket.stored),
+                                 make_tensor(kept_.data + own, bucket.piece), ranks_.stream());
   }
 
   // The slot of a block. If there is none, gathers the block into the slot that was not used for
@@ -119,9 +124,7 @@ class WeightBuckets {
     if (slot.block == block) return slot;
     ranks_.communicate(compute, [&] {
       for (const Bucket* bucket : layout_.held_buckets(static_cast<std::size_t>(block))) {
-        ranks_.shard().all_gather<T>(
-            make_tensor(slot.weights.data + bucket->block_offset, bucket->stored),
-            make_tensor(kept_.data + bucket->shard_offset, bucket->piece), ranks_.stream());
+        all_gather(*bucket, slot.weights.data + bucket->block_offset, bucket->shard_offset);
       }
     });
     slot.gathered.record(ranks_.stream());
