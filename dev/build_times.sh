@@ -34,11 +34,11 @@ first_of() {
 
 edits() {
   make CUDA=0 build/host/train_gpt2 >"$clone/log" 2>&1
-  local file
+  local file number=0
   for file in "$(first_of llmc/ops/gelu.cu llmc/ops/gelu.h)" \
               llmc/ops/attention/flash_attention_forward.h \
               "$(first_of llmc/io/run_log.cpp llmc/io/run_log.h)"; do
-    printf '\nnamespace llmc { inline int an_edit() { return 1; } }\n' >>"$file"
+    printf '\nnamespace llmc { inline int edit_%d() { return 1; } }\n' $((++number)) >>"$file"
     seconds "train_gpt2 after an edit in $file" make CUDA=0 build/host/train_gpt2
   done
   file=$(first_of llmc/config/train_optimizer_settings.cpp llmc/config/train_optimizer_settings.h)
