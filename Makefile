@@ -101,7 +101,7 @@ OPTIMIZE  := -O1 $(CHECK)
 # Compiling takes most of the time, and shapes are tiny. Kernels run much longer under the race
 # checker.
 TEST_OPTIMIZE := $(if $(findstring thread,$(SANITIZE)),-O1,-O0) $(CHECK)
-# A test's own code is not checked for undefined behaviour, which takes half of its compilation.
+# A test's own code is not checked for undefined behaviour, which takes 40% of its compilation.
 TEST_CALLER_OPTIMIZE := -O0 $(subst $(,)undefined,,$(CHECK))
 endif
 # doctest's assertions compile faster if they do not catch exceptions of their expressions.
@@ -307,7 +307,7 @@ links: programs
 # content does. Builds with sanitizers are makes of their own, which may write the same file at the same time.
 define write
 	@mkdir -p $(@D)
-	@new=$@.$$$$; $(1) > $$new; cmp -s $$new $@ && rm $$new || mv $$new $@
+	@new=$@.$$$$; $(1) > $$new && { cmp -s $$new $@ && rm $$new || mv $$new $@; }
 endef
 
 # Writes a file that includes others.

@@ -71,7 +71,7 @@ suites=()
 
 # Each job writes its output to $logs/NAME.report, then its counts to $logs/NAME.counts.
 # suite_job SUITE EXPECTED LOG: runs a suite of the doctest binary. Memory that a case frees stays with the
-# process, whose cases would otherwise spend a third of their time getting it again.
+# process, whose cases would otherwise spend up to a quarter of their time getting it again.
 suite_job() {
   local suite=$1 expected=$2 log=$3.log start=$EPOCHREALTIME code seconds good bad skips reason not_run
   MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=4294967296 \
