@@ -118,9 +118,9 @@ LIBRARY         := $(HOST)/libllmc.a
 EXECUTOR_FILES  := $(wildcard llmc/device/host/*.cpp)
 LIBRARY_FILES   := $(filter-out $(if $(MPI_INCLUDE),,llmc/comm/mpi_%) $(EXECUTOR_FILES),$(sort $(shell find llmc -name '*.cpp')))
 LIBRARY_UNITS   := $(shell scripts/library_units.sh build/units $(LIBRARY_FILES))
-# Sanitizers check kernels, readers of malformed input, and code that threads share. Other code is linked as
-# it is.
-NOT_CHECKED     := $(if $(SANITIZE),eval_% infer_% pipeline_% train_%) $(if $(findstring thread,$(SANITIZE)),config_% tokenize_%)
+# Sanitizers check kernels, readers of malformed input, and code that threads share, such as the tables of
+# settings, which the first rank makes for all. Other code is linked as it is.
+NOT_CHECKED     := $(if $(SANITIZE),eval_% infer_% pipeline_% train_%) $(if $(findstring thread,$(SANITIZE)),config_command_% tokenize_%)
 PLAIN_UNITS     := $(filter $(NOT_CHECKED),$(LIBRARY_UNITS))
 CHECKED_UNITS   := $(filter-out $(PLAIN_UNITS),$(LIBRARY_UNITS))
 LIBRARY_OBJECTS := $(CHECKED_UNITS:%=$(HOST)/units/%.o) $(PLAIN_UNITS:%=build/host/units/%.o)
