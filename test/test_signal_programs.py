@@ -33,9 +33,10 @@ def other_program(program, name):
 
 
 def launch_program(program, name, *arguments):
-    """Starts a program in the folder of the test."""
+    """Starts a program in the folder of the test, with a thread that computes also where there is only one core."""
     return subprocess.Popen([other_program(program, name), *map(str, arguments)], cwd=program.folder, text=True,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**os.environ, "LLMC_HOST_THREADS": "2"})
 
 
 def make_model(program, **changes):
