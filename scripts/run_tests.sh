@@ -7,10 +7,11 @@
 #   scripts/run_tests.sh build/host [SUITE [CASE]]    (* is a wildcard)
 #
 # From the environment: SANITIZE (what the build checks), FILE (not empty: the binary has only these
-# test files), NO_BINARY (not empty: run only suites in Python), LLMC_TINY, LLMC_LONG, LLMC_DATA, TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed
-# before the last line), TEST_JOBS (suites that run at the same time; default: one per core, and one
-# more of those in Python, which often wait for programs; only one on a GPU). Reports are printed in
-# a fixed order, each as soon as its suite and all suites before it have ended.
+# test files), NO_BINARY (not empty: run only suites in Python), LLMC_TINY, LLMC_LONG, LLMC_DATA,
+# TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed before the last line), TEST_JOBS (suites that
+# run at the same time; default: one per core, and one more of those in Python, which often wait for
+# programs; only one on a GPU). Reports are printed in a fixed order, each as soon as its suite and
+# all suites before it have ended.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1 suite_filter=${2:-} case_filter=${3:-}
@@ -70,8 +71,8 @@ suites=()
 [ -n "${NO_BINARY:-}" ] || mapfile -t suites < <("${runner[@]}" "$tests" --no-colors=true --list-test-suites 2>/dev/null | sed '/^\[doctest\]/d; /^===/d; /^$/d')
 
 # Each job writes its output to $logs/NAME.report, then its counts to $logs/NAME.counts.
-# suite_job SUITE EXPECTED LOG: runs a suite of the doctest binary. Memory that a case frees stays with the
-# process, whose cases would otherwise spend up to a quarter of their time getting it again.
+# suite_job SUITE EXPECTED LOG: runs a suite of the doctest binary. Memory that a case frees stays
+# with the process, whose cases would otherwise spend up to a quarter of their time getting it again.
 suite_job() {
   local suite=$1 expected=$2 log=$3.log start=$EPOCHREALTIME code seconds good bad skips reason not_run
   MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=4294967296 \
