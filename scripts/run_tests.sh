@@ -10,8 +10,9 @@
 # test files), NO_BINARY (not empty: run only suites in Python), LLMC_TINY, LLMC_LONG, LLMC_DATA,
 # TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed before the last line), TEST_JOBS (suites that
 # run at the same time; default: one per core, and one more of those in Python, which often wait for
-# programs; only one on a GPU). Reports are printed in a fixed order, each as soon as its suite and
-# all suites before it have ended.
+# programs; only one on a GPU, and under the race checker one per 7 GiB of memory), TEST_MEMORY (GiB
+# for them; default: what is available). Reports are printed in a fixed order, each as soon as its
+# suite and all suites before it have ended.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1 suite_filter=${2:-} case_filter=${3:-}
@@ -85,10 +86,9 @@ suite_job() {
   # After a crash, a sanitizer's report or a timeout, the log can have no result, or only passes.
   [ $code -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   if [ "$bad" -gt 0 ]; then
-    case $code in
-      124 | 137) reason=" (stopped after $limit s)" ;;
-      *) reason=" (exit code $code)" ;;
-    esac
+    reason=" (exit code $code)"
+    [ $code -ne 137 ] || reason=" (killed, perhaps because memory was short: fewer TEST_JOBS need less)"
+    [ $code -ne 124 ] && [ "${seconds%.*}" -lt "$limit" ] || reason=" (stopped after $limit s)"
     not_run=$((expected - good - bad - skips))
     echo "FAILED $suite: $bad of $expected$reason$([ "$not_run" -le 0 ] || echo ", $not_run not run")"
     sed 's/^/    /' "$log"
@@ -134,7 +134,26 @@ trap stop_jobs INT TERM
 
 # Waits until fewer than TEST_JOBS jobs run, then starts one in the background. `names` keeps the order.
 names=()
-jobs_at_once=${TEST_JOBS:-$([ "$(basename "$out")" = cuda ] && echo 1 || nproc)}
+default_jobs() {
+  local jobs
+  jobs=$(nproc)
+  [ "$(basename "$out")" != cuda ] || jobs=1
+  # A suite under the race checker takes up to 7 GiB, most of it for threads of CUDA blocks.
+  [[ ${SANITIZE:-} != *thread* ]] ||
+    jobs=$(awk -v jobs="$jobs" -v gib="${TEST_MEMORY:-$(available_gib)}" \
+      'BEGIN { fit = int(gib / 7); print fit < 1 ? 1 : fit < jobs ? fit : jobs }')
+  echo "$jobs"
+}
+# The memory that programs can still get; a container may have less than the machine.
+available_gib() {
+  local limit used
+  limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null) used=$(cat /sys/fs/cgroup/memory.current 2>/dev/null)
+  awk -v limit="$limit" -v used="$used" '$1 == "MemAvailable:" {
+    bytes = 1024 * $2
+    if (limit ~ /^[0-9]+$/ && limit - used < bytes) bytes = limit - used
+    print bytes / 2 ^ 30 }' /proc/meminfo
+}
+jobs_at_once=${TEST_JOBS:-$(default_jobs)}
 running() { jobs -pr | wc -l; }
 submit() { # NAME FUNCTION ARGUMENTS...
   names+=("$1")
@@ -193,6 +212,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script check_headers test/test_check_headers.py ${case_filter:+"$case_filter"}
     script structure test/test_structure.py ${case_filter:+"$case_filter"}
     script check_words test/test_check_words.py ${case_filter:+"$case_filter"}
+    script run_tests test/test_run_tests.py ${case_filter:+"$case_filter"}
     script pages test/test_pages.py ${case_filter:+"$case_filter"}
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
     script gpu_check_generation test/test_gpu_check_generation.py ${case_filter:+"$case_filter"}
