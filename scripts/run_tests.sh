@@ -132,8 +132,6 @@ stop_jobs() {
 }
 trap stop_jobs INT TERM
 
-# Waits until fewer than TEST_JOBS jobs run, then starts one in the background. `names` keeps the order.
-names=()
 default_jobs() {
   local jobs
   jobs=$(nproc)
@@ -144,15 +142,20 @@ default_jobs() {
       'BEGIN { fit = int(gib / 7); print fit < 1 ? 1 : fit < jobs ? fit : jobs }')
   echo "$jobs"
 }
-# The memory that programs can still get; a container may have less than the machine.
+# The memory that programs can still get. A container may have less than the machine; its files in
+# memory make room.
 available_gib() {
   local limit used
-  limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null) used=$(cat /sys/fs/cgroup/memory.current 2>/dev/null)
+  limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null)
+  used=$(sed -n 's/^anon //p' /sys/fs/cgroup/memory.stat 2>/dev/null)
   awk -v limit="$limit" -v used="$used" '$1 == "MemAvailable:" {
     bytes = 1024 * $2
     if (limit ~ /^[0-9]+$/ && limit - used < bytes) bytes = limit - used
     print bytes / 2 ^ 30 }' /proc/meminfo
 }
+
+# Waits until fewer than TEST_JOBS jobs run, then starts one in the background. `names` keeps the order.
+names=()
 jobs_at_once=${TEST_JOBS:-$(default_jobs)}
 running() { jobs -pr | wc -l; }
 submit() { # NAME FUNCTION ARGUMENTS...
