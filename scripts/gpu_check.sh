@@ -120,10 +120,14 @@ record() {
   tail -c "+$((size + 1))" "$out/$log" | sed -n 's/^result: /         /p' | tee -a "$out/report.txt"
   [ $code -ne 0 ] || return 0
   tail -c "+$((size + 1))" "$out/$log" | tail -n 25 | sed 's/^/    | /'
-  case $code in
-    124 | 137) stop_at "$name" "stopped after $limit s" ;;
-    *) stop_at "$name" "exit code $code" ;;
-  esac
+  # `timeout` also answers 137 if it had to kill the step.
+  if [ "$code" -eq 124 ] || { [ "$code" -eq 137 ] && [ "${seconds%.*}" -ge "$limit" ]; }; then
+    stop_at "$name" "stopped after $limit s"
+  elif [ "$code" -eq 137 ]; then
+    stop_at "$name" "killed, perhaps because memory was short"
+  else
+    stop_at "$name" "exit code $code"
+  fi
 }
 
 not_run() { # step, reason

@@ -86,9 +86,14 @@ suite_job() {
   # After a crash, a sanitizer's report or a timeout, the log can have no result, or only passes.
   [ $code -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   if [ "$bad" -gt 0 ]; then
-    reason=" (exit code $code)"
-    [ $code -ne 137 ] || reason=" (killed, perhaps because memory was short: fewer TEST_JOBS need less)"
-    [ $code -ne 124 ] && [ "${seconds%.*}" -lt "$limit" ] || reason=" (stopped after $limit s)"
+    # `timeout` also answers 137 if it had to kill the suite.
+    if [ $code -eq 124 ] || { [ $code -eq 137 ] && [ "${seconds%.*}" -ge "$limit" ]; }; then
+      reason=" (stopped after $limit s)"
+    elif [ $code -eq 137 ]; then
+      reason=" (killed, perhaps because memory was short: fewer TEST_JOBS need less)"
+    else
+      reason=" (exit code $code)"
+    fi
     not_run=$((expected - good - bad - skips))
     echo "FAILED $suite: $bad of $expected$reason$([ "$not_run" -le 0 ] || echo ", $not_run not run")"
     sed 's/^/    /' "$log"

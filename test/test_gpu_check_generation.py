@@ -143,6 +143,12 @@ def test_int8_stops_at_a_wrong_product(folder):
     expect(code == 1 and text.splitlines()[-1].startswith("FAILED at step products: exit code 1"), text)
 
 
+def test_a_killed_step_is_not_called_a_slow_one(folder):
+    code, text = infer(folder, phase="int8", plant="killed:bench_invariant_gemm_int8")
+    last = text.splitlines()[-1]
+    expect(code == 1 and last.startswith("FAILED at step products: killed, perhaps because memory was short"), text)
+
+
 def test_greedy_texts_are_compared_with_the_definition(folder):
     sys.modules.setdefault("numpy", types.ModuleType("numpy"))  # the verdict needs none
     infer_text, parse = helper("infer_text"), helper("variant").Variant.parse
