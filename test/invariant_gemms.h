@@ -55,7 +55,7 @@ struct Problem {
         double s = is_logits() ? 0 : as_double(bias[j]);
         for (std::int64_t k = 0; k < K; ++k)
           s += x[k] * as_double(weight[is_logits() ? j * K + k : k * N + j]);
-        if (epilogue == RowEpilogue::gelu)
+        if (epilogue == RowEpilogue::activation)
           s = s / 2 *
               (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (s + 0.044715 * s * s * s)));
         if (epilogue == RowEpilogue::add) s += as_double(residual[r * N + j]);

@@ -19,7 +19,7 @@ void check_all(std::initializer_list<std::int64_t> rows) {
   for (const std::int64_t M : rows) {
     for (const bool norm : {false, true}) {
       check_problem<T>(Problem<T>(M, 40, 24, RowEpilogue::store, norm), kUsed);
-      check_problem<T>(Problem<T>(M, 136, 776, RowEpilogue::gelu, norm), kUsed);
+      check_problem<T>(Problem<T>(M, 136, 776, RowEpilogue::activation, norm), kUsed);
       check_problem<T>(Problem<T>(M, 24, 40, RowEpilogue::add, norm), kUsed);
       check_problem<float>(Problem<T>(M, 257, 24, RowEpilogue::logits, norm), kUsed);
     }
@@ -28,7 +28,8 @@ void check_all(std::initializer_list<std::int64_t> rows) {
 
 template <class T>
 void check_independence() {
-  for (const RowEpilogue epilogue : {RowEpilogue::store, RowEpilogue::gelu, RowEpilogue::add}) {
+  for (const RowEpilogue epilogue :
+       {RowEpilogue::store, RowEpilogue::activation, RowEpilogue::add}) {
     CHECK(rows_are_independent<T>(Problem<T>(70, 40, 776, epilogue, true), kUsed, kCounts));
   }
   CHECK(rows_are_independent<float>(Problem<T>(70, 257, 136, RowEpilogue::logits, true), kUsed,

@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("products of float rows and INT8 weights match the definition
 TEST_CASE("a row of a product with INT8 weights does not depend on the other rows") {
   const Target target;
   for (const RowQuantizer& quantizer : {kFloatRows, kZeroPoints}) {
-    const CodeProblem<float, CodeLayout> p(70, 136, 616, RowEpilogue::gelu, true, quantizer);
+    const CodeProblem<float, CodeLayout> p(70, 136, 616, RowEpilogue::activation, true, quantizer);
     check_independent_rows<float>(p, target, {1, 2, 5, 16, 17, 33});
     const CodeProblem<llmc::bf16, CodeLayout> half(70, 40, 264, RowEpilogue::add, true, quantizer);
     check_independent_rows<llmc::bf16>(half, target, {1, 3, 16, 64});
@@ -93,7 +93,7 @@ TEST_CASE("a row that is not finite is reported and gives NaN") {
 }
 
 TEST_CASE("the results of GELU are multiplied by their factors") {
-  const CodeProblem<float, CodeLayout> p(6, 48, 80, RowEpilogue::gelu, true, kZeroPoints);
+  const CodeProblem<float, CodeLayout> p(6, 48, 80, RowEpilogue::activation, true, kZeroPoints);
   Stream stream;
   std::vector<float> factors(48);
   for (std::size_t i = 0; i < factors.size(); ++i) factors[i] = 1 + static_cast<float>(i % 4);

@@ -72,7 +72,7 @@ template <class T, class Launch>
 void check_independence() {
   for (const RowQuantizer& quantizer : {kFloatRows, kZeroPoints}) {
     const std::int64_t M = tiny_shapes() ? 11 : 70;
-    const CodeProblem<T, WarpCodeLayout> p(M, 24, 264, RowEpilogue::gelu, true, quantizer);
+    const CodeProblem<T, WarpCodeLayout> p(M, 24, 264, RowEpilogue::activation, true, quantizer);
     check_independent_rows<T>(p, Launch(), {1, 9});
     if (!tiny_shapes()) check_independent_rows<T>(p, Launch(), {2, 33});
   }
@@ -205,7 +205,7 @@ TEST_SUITE("invariant_gemm_int8_kernels") {
   }
 
   TEST_CASE("both tiles of prompts with INT8 weights have the same bits") {
-    const CodeProblem<llmc::bf16, WarpCodeLayout> p(70, 72, 296, RowEpilogue::gelu, true,
+    const CodeProblem<llmc::bf16, WarpCodeLayout> p(70, 72, 296, RowEpilogue::activation, true,
                                                     kFloatRows);
     CHECK(same_bits(p.run<llmc::bf16>(0, 70, PromptKernel()),
                     p.run<llmc::bf16>(0, 70, WidePromptKernel())));
@@ -240,7 +240,8 @@ TEST_SUITE("invariant_gemm_int8_kernels") {
 
   TEST_CASE_TEMPLATE("kernels multiply the results of GELU by their factors", Launch,
                      GeneratedKernel, PromptKernel) {
-    const CodeProblem<float, WarpCodeLayout> p(6, 48, 80, RowEpilogue::gelu, true, kZeroPoints);
+    const CodeProblem<float, WarpCodeLayout> p(6, 48, 80, RowEpilogue::activation, true,
+                                               kZeroPoints);
     Stream stream;
     std::vector<float> factors(48);
     for (std::size_t i = 0; i < factors.size(); ++i) factors[i] = 1 + static_cast<float>(i % 4);

@@ -43,7 +43,7 @@ void check_definition(std::initializer_list<std::int64_t> rows) {
     const bool norm = M % 8 != 0;
     check_problem<T>(Problem<T>(M, 40, 24, RowEpilogue::store, norm), launch);
     check_problem<T>(Problem<T>(M, 8, 8, RowEpilogue::store, !norm), launch);
-    check_problem<T>(Problem<T>(M, 136, 40, RowEpilogue::gelu, norm), launch);
+    check_problem<T>(Problem<T>(M, 136, 40, RowEpilogue::activation, norm), launch);
     check_problem<T>(Problem<T>(M, 24, 136, RowEpilogue::add, !norm), launch);
     if constexpr (kComputesLogits<Launch>)
       check_problem<float>(Problem<T>(M, M == 17 ? 257 : 33, 136, RowEpilogue::logits, norm),
@@ -66,7 +66,8 @@ void check_independence() {
                              std::vector<T>(all.begin() + r * p.N, all.begin() + (r + 1) * p.N));
   }
   CHECK(same);
-  CHECK(rows_are_independent<T>(Problem<T>(70, 24, 776, RowEpilogue::gelu, true), launch, {1, 9}));
+  CHECK(rows_are_independent<T>(Problem<T>(70, 24, 776, RowEpilogue::activation, true), launch,
+                                {1, 9}));
   if constexpr (kComputesLogits<Launch>) {
     CHECK(rows_are_independent<float>(Problem<T>(70, 17, 72, RowEpilogue::logits, true), launch,
                                       {1, 9, 65}));
@@ -94,7 +95,7 @@ std::vector<T> run_chain(Launch launch, bool wait) {
   for (int i = 0; i < 4; ++i) {
     const bool first = i % 2 == 0;
     InvariantGemmCall<T, T, T> call;
-    call.epilogue = first ? RowEpilogue::gelu : RowEpilogue::add;
+    call.epilogue = first ? RowEpilogue::activation : RowEpilogue::add;
     call.M = M;
     call.N = call.out_stride = first ? H : C;
     call.K = first ? C : H;
@@ -130,9 +131,10 @@ TEST_SUITE("invariant_gemm_kernels") {
     // Generated rows read 3 or 4 slabs of 768 or 256 terms ahead.
     check_problem<T>(Problem<T>(9, 24, 4104, RowEpilogue::add, true), GeneratedKernel());
     check_problem<T>(Problem<T>(3, 40, 2568, RowEpilogue::store, false), GeneratedKernel());
-    check_problem<T>(Problem<T>(3, 136, 776, RowEpilogue::gelu, true), PromptKernel());
+    check_problem<T>(Problem<T>(3, 136, 776, RowEpilogue::activation, true), PromptKernel());
     if constexpr (sizeof(T) == 2)
-      check_problem<T>(Problem<T>(129, 136, 296, RowEpilogue::gelu, true), WidePromptKernel());
+      check_problem<T>(Problem<T>(129, 136, 296, RowEpilogue::activation, true),
+                       WidePromptKernel());
   }
 
   TEST_CASE_TEMPLATE("a block computes several tiles of the logits", T, float, bf16) {
@@ -154,7 +156,7 @@ TEST_SUITE("invariant_gemm_kernels") {
   }
 
   TEST_CASE_TEMPLATE("both tiles of prompts have the same bits", T, bf16, fp16) {
-    const Problem<T> p(70, 72, 296, RowEpilogue::gelu, true);
+    const Problem<T> p(70, 72, 296, RowEpilogue::activation, true);
     CHECK(same_bits(run_rows<T>(p, 0, p.M, PromptKernel()),
                     run_rows<T>(p, 0, p.M, WidePromptKernel())));
   }

@@ -1,11 +1,36 @@
 #include "llmc/config/model_config.h"
 
+#include <cmath>
 #include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/config/suggestions.h"
 
 namespace llmc {
+
+float ModelConfig::attention_scale(std::int64_t layer) const {
+  const double scale = scale_attention ? 1.0 / std::sqrt(static_cast<double>(head_size())) : 1.0;
+  return static_cast<float>(scale_attention_by_layer ? scale / static_cast<double>(layer + 1)
+                                                     : scale);
+}
+
+namespace {
+
+// Checks the properties that config.json has and no flag sets.
+void check_family(const ModelConfig& config) {
+  constexpr std::int64_t kMaxHidden = 65536, kMultiple = 16;
+  const std::int64_t H = config.hidden_size();
+  if (config.inner && (H < kMultiple || H > kMaxHidden || H % kMultiple != 0)) {
+    fail("n_inner is " + std::to_string(H), "allowed: a multiple of 16, at most 65536");
+  }
+  const auto epsilon = static_cast<float>(config.norm_epsilon);
+  if (!(epsilon > 0 && std::isfinite(epsilon))) {
+    fail("layer_norm_epsilon is " + std::to_string(config.norm_epsilon),
+         "allowed: a number above 0 in fp32");
+  }
+}
+
+}  // namespace
 
 void check_config(const ModelConfig& config) {
   const auto require_positive = [](const char* flag, std::int64_t value) {
@@ -31,6 +56,7 @@ void check_config(const ModelConfig& config) {
            "use at most " + std::to_string(max));
   };
   require_at_most("--channels", config.channels, 8192);  // LayerNorm keeps a row in registers
+  check_family(config);
   require_at_most("--layers", config.layers, 1000);
   require_at_most("--context", config.context, 1 << 24);  // limit of attention: kMaxAttentionTime
 }

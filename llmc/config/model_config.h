@@ -1,8 +1,11 @@
-// The shape of a GPT-2.
+// The shape of a GPT-2, and the properties in which models of its family differ.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "llmc/ops/activation_kind.h"
 
 namespace llmc {
 
@@ -17,9 +20,23 @@ struct ModelConfig {
   std::int64_t heads = 12;          // NH
   std::int64_t channels = 768;      // C
 
-  std::int64_t head_size() const { return channels / heads; }  // HS
+  // In transformers' config.json: n_inner, activation_function, layer_norm_epsilon,
+  // scale_attn_weights, scale_attn_by_inverse_layer_idx and tie_word_embeddings.
+  std::optional<std::int64_t> inner = {};  // hidden channels of the MLP, if not 4 C
+  Activation activation = Activation::gelu_new;
+  double norm_epsilon = 1e-5;             // added to the variance in each LayerNorm
+  bool scale_attention = true;            // scores are divided by sqrt(HS)
+  bool scale_attention_by_layer = false;  // those of layer l also by l + 1
+  bool tied_head = true;  // wte is the weight of the logits; otherwise lm_head.weight is
+
+  bool operator==(const ModelConfig&) const = default;
+  std::int64_t head_size() const { return channels / heads; }                // HS
+  std::int64_t hidden_size() const { return inner.value_or(4 * channels); }  // H
+  // The factor of the attention scores of a layer.
+  float attention_scale(std::int64_t layer) const;
 };
 
+// Throws if the engine does not support a model of this shape.
 void check_config(const ModelConfig& config);
 
 // Returns the sizes of "dN", a model of N layers. The published sizes are d12 (124M), d24 (350M),

@@ -14,11 +14,12 @@ std::optional<SettingValue> implied_size(const TrainResolution& r,
 }
 
 ModelConfig model_shape(const RunConfig& config, const RunFacts& facts) {
-  return {.vocabulary = facts.weights ? facts.weights->vocabulary : facts.default_shape.vocabulary,
-          .context = config.model.context,
-          .layers = config.model.layers,
-          .heads = config.model.heads,
-          .channels = config.model.channels};
+  ModelConfig shape = facts.weights ? *facts.weights : facts.default_shape;
+  shape.context = config.model.context;
+  shape.layers = config.model.layers;
+  shape.heads = config.model.heads;
+  shape.channels = config.model.channels;
+  return shape;
 }
 
 namespace {

@@ -225,6 +225,18 @@ __device__ __forceinline__ Floats<N> min_elements(const Floats<N>& x, const Floa
   });
 }
 
+// The elements of `negative` where x is below 0, and those of `other` elsewhere, also for NaN.
+template <int N>
+__device__ __forceinline__ Floats<N> select_negative(const Floats<N>& x, const Floats<N>& negative,
+                                                     const Floats<N>& other) {
+  Floats<N> selected;
+  for (int i = 0; i < Floats<N>::kRegisters; ++i) {
+    selected.in_register(i) =
+        x.in_register(i) < 0.0f ? negative.in_register(i) : other.in_register(i);
+  }
+  return selected;
+}
+
 // The lowest byte of the bits of each element.
 template <int N>
 __device__ __forceinline__ Vec<std::int8_t, N> low_bytes(const Floats<N>& x) {

@@ -6,9 +6,9 @@
 //     q = ln_1(x) · c_attn; keys and values go to the cache           norm, product, append
 //     a = attention(q, cache)                                         attention
 //     x += a · attn.c_proj                                            product, addition
-//     h = gelu(ln_2(x) · c_fc)                                        norm, product, GELU
+//     h = gelu(ln_2(x) · c_fc)                                        norm, product, activation
 //     x += h · mlp.c_proj                                             product, addition
-//   logits = ln_f(x) · wteᵀ                                           norm, product
+//   logits = ln_f(x) · wteᵀ                                           norm, product (or lm_head)
 //
 // So a step has 5 L + 2 launches; sampling is one more. Sequence b uses slot b of the cache.
 //
@@ -58,7 +58,7 @@ class ModelPass final : public GenerationPass {
     for (Tensor<T, 2>* const buffer : {&x_, &q_, &attention_, &last_}) {
       plan.reserve("activations", *buffer, buffer == &last_ ? shape.slots : rows, C);
     }
-    plan.reserve("activations", hidden_, rows, 4 * C);
+    plan.reserve("activations", hidden_, rows, config.hidden_size());
     plan.reserve("activations", scratch_,
                  decode_attention_scratch(shape.slots, shape.capacity, NH, config.head_size()));
     plan.reserve("activations", counters_, decode_attention_counters(shape.slots, NH));
@@ -114,7 +114,7 @@ class ModelPass final : public GenerationPass {
     blocks(x, RowKind::prompt, first_rows(row_slot_, rows), first_rows(row_position_, rows),
            [&](std::int64_t layer, Tensor<T, 2> out, Tensor<T, 2> q) {
              prompt_attention<T, KV>(out, q, cache_.keys(layer), cache_.values(layer), tiles,
-                                     config().heads, stream());
+                                     config().heads, stream(), config().attention_scale(layer));
            });
     return write_logits(last_rows(chunks, x), RowKind::prompt);
   }
@@ -130,7 +130,8 @@ class ModelPass final : public GenerationPass {
     blocks(x, RowKind::generated, {}, position,
            [&](std::int64_t layer, Tensor<T, 2> out, Tensor<T, 2> q) {
              decode_attention<T, KV>(out, q, cache_.keys(layer), cache_.values(layer), position,
-                                     scratch_, counters_, config().heads, stream());
+                                     scratch_, counters_, config().heads, stream(),
+                                     config().attention_scale(layer));
            });
     return write_logits(x, RowKind::generated);
   }
@@ -217,6 +218,7 @@ class ModelPass final : public GenerationPass {
                            std::int64_t site) const {
     InvariantGemm<T> result = linear.inference(inp);
     result.kind = rows.kind;
+    result.activation = config().activation;
     result.quantizer = {.enabled = pass_.quantizes_rows, .zero_points = pass_.zero_points};
     if (pass_.scales != nullptr) set_scales(result, *pass_.scales, site);
     result.faults = {faults_.data, shape_.capacity, rows.slot.data, rows.position.data,
@@ -253,7 +255,8 @@ class ModelPass final : public GenerationPass {
                                 qkv_scratch_);
       attend(l, a, q);
       invariant_gemm_add<T>(x, x, product(a, block.attention_c_proj(), pass, 4 * l + 1), stream());
-      invariant_gemm_gelu<T>(h, product(x, block.ln_2(), block.c_fc(), pass, 4 * l + 2), stream());
+      invariant_gemm_activation<T>(h, product(x, block.ln_2(), block.c_fc(), pass, 4 * l + 2),
+                                   stream());
       invariant_gemm_add<T>(x, x, product(h, block.mlp_c_proj(), pass, 4 * l + 3), stream());
     }
   }
@@ -288,7 +291,7 @@ class ModelPass final : public GenerationPass {
   Int8Pass pass_;
   KvCache<KV> cache_;
   Tensor<T, 2> x_, q_, attention_;  // (rows, C)
-  Tensor<T, 2> hidden_;             // (rows, 4C)
+  Tensor<T, 2> hidden_;             // (rows, H)
   Tensor<T, 2> last_;               // (slots, C)
   Tensor<float, 2> logits_;         // (slots, columns)
   Tensor<float, 1> scratch_;        // of decode attention

@@ -26,12 +26,13 @@ inline WeightShape weight_shape(const ParameterSpec& spec) {
 inline constexpr std::array<const char*, 4> kBlockLayers = {"attn.c_attn", "attn.c_proj",
                                                             "mlp.c_fc", "mlp.c_proj"};
 
-// The linear layers of a model, in the order of ActivationScales::fixed.
+// The linear layers of a model's blocks, in the order of ActivationScales::fixed.
 inline std::vector<std::string> linear_layers(const ParameterTable& table) {
   std::vector<std::string> layers;
   constexpr std::string_view kSuffix = ".weight";
   for (const ParameterSpec& spec : table.specs()) {
-    if (is_quantized(spec) && spec.block != kEmbeddingBlock)
+    const bool has_tokens = spec.axes.rows.front().name == AxisName::vocabulary;
+    if (is_quantized(spec) && !has_tokens)
       layers.push_back(spec.name.substr(0, spec.name.size() - kSuffix.size()));
   }
   return layers;

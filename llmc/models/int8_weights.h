@@ -1,6 +1,6 @@
 // The weights of a model of which the matrices are INT8: those of linear layers per output, the
-// token embeddings per token. Norms, biases and position embeddings stay in T. For inference; the
-// passes of training cannot read these weights.
+// token embeddings and the head per token. Norms, biases and position embeddings stay in T. For
+// inference; the passes of training cannot read these weights.
 #pragma once
 
 #include <array>
@@ -43,8 +43,8 @@ class Int8Weights final : public ParameterSource, public LoadableCodes {
       plan.reserve("INT8 weights", tensors.sums, columns);
     }
     const ParameterSpec& hidden = table.find("h.0.mlp.c_fc.bias");
-    plan.reserve("INT8 weights", activations_.gelu_factors, table.specs().back().block - 1,
-                 hidden.size());
+    const auto layers = std::ssize(linear_layers(table)) / std::ssize(kBlockLayers);
+    plan.reserve("INT8 weights", activations_.gelu_factors, layers, hidden.size());
   }
   Int8Weights(const Int8Weights&) = delete;
   Int8Weights& operator=(const Int8Weights&) = delete;

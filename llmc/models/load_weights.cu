@@ -71,7 +71,7 @@ void load_codes(const std::filesystem::path& path, const QuantizedFormat& format
   LoadableCodes* const codes = weights.quantized();
   if (codes == nullptr) refuse_quantized(path.string());
   const ParameterTable& table = weights.table();
-  const HuggingFaceWeights file(path);
+  const HuggingFaceWeights file(path, table.tied_head());
   std::vector<std::string> names, matrices;
   for (const ParameterSpec& spec : table.specs()) {
     names.push_back(spec.name);
@@ -102,7 +102,7 @@ void load_weights(const std::filesystem::path& path, LoadableWeights& weights, S
   if (is_llmc_model_file(path)) return load_floats(path, LlmcModelFile(path), weights, stream);
   if (const auto format = read_quantized_format(path))
     return load_codes(path, *format, weights, stream);
-  const HuggingFaceWeights file(path);
+  const HuggingFaceWeights file(path, weights.table().tied_head());
   require_no_codes(file);
   std::vector<std::string> names;
   for (const ParameterSpec& spec : weights.table().specs()) names.push_back(spec.name);

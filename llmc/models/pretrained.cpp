@@ -17,22 +17,34 @@ HuggingFaceConfig to_huggingface(const ModelConfig& config,
   out.n_layer = config.layers;
   out.n_head = config.heads;
   out.n_embd = config.channels;
+  out.n_inner = config.inner;
+  out.activation_function = config.activation;
+  out.layer_norm_epsilon = config.norm_epsilon;
+  out.scale_attn_weights = config.scale_attention;
+  out.scale_attn_by_inverse_layer_idx = config.scale_attention_by_layer;
+  out.tie_word_embeddings = config.tied_head;
   out.bos_token_id = out.eos_token_id = end_of_text;
   return out;
 }
 
 ModelConfig from_huggingface(const HuggingFaceConfig& config, const std::string& directory) {
-  if (config.layer_norm_epsilon != 1e-5) {
-    fail(directory + ": layer_norm_epsilon is " + std::to_string(config.layer_norm_epsilon),
-         "use a model with GPT-2's value, 1e-05");
-  }
   ModelConfig out;
   out.vocabulary = config.vocab_size;
   out.context = config.n_positions;
   out.layers = config.n_layer;
   out.heads = config.n_head;
   out.channels = config.n_embd;
-  check_config(out);
+  out.inner = config.n_inner;
+  out.activation = config.activation_function;
+  out.norm_epsilon = config.layer_norm_epsilon;
+  out.scale_attention = config.scale_attn_weights;
+  out.scale_attention_by_layer = config.scale_attn_by_inverse_layer_idx;
+  out.tied_head = config.tie_word_embeddings;
+  try {
+    check_config(out);
+  } catch (const Error& error) {
+    fail(directory + ": " + error.what());
+  }
   return out;
 }
 

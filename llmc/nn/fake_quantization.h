@@ -53,7 +53,7 @@ class FakeQuantization {
     for (const ParameterSpec& spec : table.specs()) {
       if (!is_quantized(spec) || !spec.is_held) continue;
       weight_size = std::max(weight_size, spec.stored_size());
-      if (spec.block == kEmbeddingBlock) {
+      if (spec.axes.rows.front().name == AxisName::vocabulary) {
         sums = std::max(sums, std::min(shape.chunk_rows(), kLogitRows) * spec.part.stored_rows);
         continue;
       }

@@ -1,6 +1,7 @@
-// The language-model head: logits = hidden · wteᵀ, and the cross-entropy of the targets. Only a
-// chunk of rows of logits exists at a time: a chunk's losses and gradients are computed before the
-// next chunk replaces it.
+// The language-model head: logits = hidden · weightᵀ, and the cross-entropy of the targets. The
+// weight (V, C) is wte, or lm_head.weight if the head is not tied to the embeddings. Only a chunk
+// of rows of logits exists at a time: a chunk's losses and gradients are computed before the next
+// chunk replaces it.
 //
 // The vocabulary may be split over the ranks of a tensor group. Each rank then has the logits of
 // its own tokens, which are never gathered: three numbers per row are (classifier_slices.h), and
@@ -28,21 +29,20 @@ class LmHead {
  public:
   LmHead(const ParameterTable& table, ParameterSource& source)
       : slice_(vocabulary_slice(table)),
-        wte_(table, "wte.weight", source),
-        quantized_(wte_, ScaleAxis::rows) {}
+        weight_(table, table.head().name, source),
+        quantized_(weight_, ScaleAxis::rows) {}
 
   // Reserves what quantized passes need. The layer must not move afterwards.
   void reserve_quantization(MemoryPlan& plan) { quantized_.reserve(plan); }
 
-  // Numbers in a row of this rank's logits: one per row of its wte, which is padded.
-  std::int64_t logit_columns() const { return wte_.spec().part.stored_rows; }
+  // Numbers in a row of this rank's logits: one per row of its weight, which is padded.
+  std::int64_t logit_columns() const { return weight_.spec().part.stored_rows; }
 
-  // The token embeddings, which are the weights of the logits too.
-  const Parameter<T>& weight() const { return wte_; }
+  const Parameter<T>& weight() const { return weight_; }
 
   // The product in inference, of a model on one rank: the logits of x (rows, C), without padding.
   InvariantGemm<T> inference(In<T, 2> x) const {
-    InvariantGemm<T> product = inference_product<T>(x, wte_);
+    InvariantGemm<T> product = inference_product<T>(x, weight_);
     if (product.weight.data != nullptr) product.weight = first_rows(product.weight, slice_.end);
     return product;
   }
@@ -89,7 +89,7 @@ class LmHead {
     });
   }
 
-  // Like losses(), but also writes d_hidden (own rows, C) and adds to the gradient of wte.
+  // Like losses(), but also writes d_hidden (own rows, C) and adds to the gradient of the weight.
   void backward(Tensor<T, 2> d_hidden, Tensor<float, 1> losses, const LogitsBuffers<T>& buffers,
                 In<T, 2> hidden, In<std::int32_t, 1> targets, const LossOptions& loss,
                 Context& context) const {
@@ -125,7 +125,7 @@ class LmHead {
       quantized_.product(logits, hidden, {}, Transpose::yes, false, context);
       return;
     }
-    matmul(logits, hidden, Transpose::no, wte_.matrix(), Transpose::yes, 0.0f, kNoBias,
+    matmul(logits, hidden, Transpose::no, weight_.matrix(), Transpose::yes, 0.0f, kNoBias,
            context.gemm, context.stream);
   }
 
@@ -175,26 +175,26 @@ class LmHead {
                                   loss.factor);
   }
 
-  // Adds to the gradient of wte, then writes d_hidden (count, C).
+  // Adds to the gradient of the weight, then writes d_hidden (count, C).
   void add_products(Tensor<T, 2> d_hidden, const Chunk& chunk, Context& context) const {
     constexpr const T* kNoBias = nullptr;
     const Tensor<const T, 2> d_logits = chunk.logits;
-    const Tensor<float, 2> d_wte = wte_.matrix_gradient();
-    if (d_wte.data != nullptr) {
+    const Tensor<float, 2> d_weight = weight_.matrix_gradient();
+    if (d_weight.data != nullptr) {
       const ProfileScope scope("logits weight gradient", context.stream);
-      matmul(d_wte, d_logits, Transpose::yes, chunk.hidden, Transpose::no, 1.0f, kNoBias,
+      matmul(d_weight, d_logits, Transpose::yes, chunk.hidden, Transpose::no, 1.0f, kNoBias,
              context.gemm, context.stream);
     }
     const ProfileScope scope("logits input gradient", context.stream);
     const Tensor<const T, 2> weight = context.quantization.pass().weights
                                           ? quantized_.quantized(Quantized::values, context)
-                                          : wte_.matrix();
+                                          : weight_.matrix();
     matmul(d_hidden, d_logits, Transpose::no, weight, Transpose::no, 0.0f, kNoBias, context.gemm,
            context.stream);
   }
 
   VocabularySlice slice_;
-  Parameter<T> wte_;
+  Parameter<T> weight_;
   QuantizedWeight<T> quantized_;
 };
 

@@ -11,8 +11,6 @@
 
 namespace llmc {
 
-inline constexpr float kLayerNormEpsilon = 1e-5f;
-
 // Mean and reciprocal standard deviation of each row, as the LayerNorm computed them.
 struct NormStatistics {
   Tensor<float, 1> mean, rstd;  // (own rows)
@@ -21,23 +19,26 @@ struct NormStatistics {
 template <class T>
 class Norm {
  public:
-  // The layer with the parameters NAME.weight (C) and NAME.bias (C).
-  Norm(const ParameterTable& table, const std::string& name, ParameterSource& source)
-      : weight_(table, name + ".weight", source), bias_(table, name + ".bias", source) {}
+  // The layer with the parameters NAME.weight (C) and NAME.bias (C). `epsilon` is added to the
+  // variance.
+  Norm(const ParameterTable& table, const std::string& name, double epsilon,
+       ParameterSource& source)
+      : weight_(table, name + ".weight", source),
+        bias_(table, name + ".bias", source),
+        epsilon_(static_cast<float>(epsilon)) {}
 
   // out (rows, C) is the normalised inp (rows, C).
   void forward(Tensor<T, 2> out, const NormStatistics& statistics, In<T, 2> inp,
                Context& context) const {
     layernorm_forward<T>(out, statistics.mean, statistics.rstd, inp, weight_.vector(),
-                         bias_.vector(), kLayerNormEpsilon, context.stream);
+                         bias_.vector(), epsilon_, context.stream);
   }
 
   // sum (rows, C) = residual + branch, and out (rows, C) is the normalised sum.
   void forward_sum(Tensor<T, 2> sum, Tensor<T, 2> out, const NormStatistics& statistics,
                    In<T, 2> residual, In<T, 2> branch, Context& context) const {
     residual_layernorm_forward<T>(sum, out, statistics.mean, statistics.rstd, residual, branch,
-                                  weight_.vector(), bias_.vector(), kLayerNormEpsilon,
-                                  context.stream);
+                                  weight_.vector(), bias_.vector(), epsilon_, context.stream);
   }
 
   // Writes d_inp (rows, C): the gradient through the norm, plus d_residual if that has data.
@@ -54,7 +55,7 @@ class Norm {
   void fuse_into(InvariantGemm<T>& product) const {
     product.norm_weight = weight_.vector();
     product.norm_bias = bias_.vector();
-    product.norm_epsilon = kLayerNormEpsilon;
+    product.norm_epsilon = epsilon_;
   }
 
   const Parameter<T>& weight() const { return weight_; }
@@ -67,6 +68,7 @@ class Norm {
 
  private:
   Parameter<T> weight_, bias_;
+  float epsilon_;
 };
 
 }  // namespace llmc

@@ -28,7 +28,8 @@ struct WeightView {
 };
 
 // Block numbers (ParameterSpec::block): the embeddings are block 0, layer l is block l + 1, and the
-// final norm is the block after the last layer.
+// final norm is the block after the last layer. A head that is not tied to the embeddings is the
+// block after that.
 inline constexpr int kEmbeddingBlock = 0;
 inline constexpr int kNoBlock = -1;
 inline int layer_block(std::int64_t l) {
@@ -45,9 +46,9 @@ class ParameterSource {
   virtual void acquire(int block, int next = kNoBlock) = 0;
   virtual void release(int block) = 0;
 
-  // The backward pass begins. It adds to gradients from the head to the embeddings. The head is the
-  // first to add to those of the embedding block, because it shares the token embeddings, and the
-  // embedding is the last.
+  // The backward pass begins. It adds to gradients from the head to the embeddings. A tied head is
+  // the first to add to those of the embedding block, because it shares the token embeddings, and
+  // the embedding is the last.
   virtual void backward_begins() {}
   // Gradients of the block are about to be added to, and no weights of it are read.
   virtual void acquire_gradients(int) {}

@@ -73,13 +73,16 @@ struct ParameterSpec {
   // Whether training changes the parameter. Only trainable parameters have gradients, moments and
   // master weights. The others are frozen.
   bool trainable = true;
-  int block = 0;            // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm
+  // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm, L + 2: a head that is
+  // not tied to the embeddings
+  int block = 0;
   std::uint32_t id = 0;     // index in the table; the tensor's key for random numbers
   std::int64_t offset = 0;  // first element in the array that holds all tensors of a tensor rank
   // Whether the pipeline rank of the table's place has the parameter, and the first one that does.
-  // Only wte is on two, if there are several: the embedding and the head use it.
+  // Only a tied wte is on two, if there are several: the embedding and the head use it.
   bool is_held = true;
   int first_holder = 0;
+  bool is_lookup = false;  // no product multiplies by it
 
   // Number of elements in files, and in this rank's memory.
   std::int64_t size() const { return row_size() * shape[0]; }
@@ -95,11 +98,9 @@ struct ParameterSpec {
     }
   }
 
-  // FLOP of a forward pass per token, by the convention of 2 per parameter. The token embedding
-  // counts as the matrix of the head. Position embeddings count 0, because they are only added.
-  std::int64_t flops_per_token() const {
-    return axes.rows.front().name == AxisName::positions ? 0 : 2 * size();
-  }
+  // FLOP of a forward pass per token, by the convention of 2 per parameter. Embeddings that are
+  // only looked up and added count 0; a tied wte counts as the matrix of the head.
+  std::int64_t flops_per_token() const { return is_lookup ? 0 : 2 * size(); }
 
  private:
   std::int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
@@ -198,6 +199,7 @@ class ParameterTable {
   void finish(std::int64_t layers, const Pipeline& pipeline,
               const std::vector<std::string>& frozen) {
     freeze(frozen);
+    for (ParameterSpec& spec : specs_) spec.is_lookup = is_lookup(spec);
     compute_offsets();
     set_holders(layers, pipeline);
   }
@@ -211,6 +213,17 @@ class ParameterTable {
     }
     fail("there is no parameter '" + name + "'");
   }
+
+  // The weight of the logits: wte, or that of a head that is not tied to it.
+  const ParameterSpec& head() const {
+    const auto has_tokens = [](const ParameterSpec& spec) {
+      return spec.axes.rows.front().name == AxisName::vocabulary;
+    };
+    const auto last = std::find_if(specs_.rbegin(), specs_.rend(), has_tokens);
+    require(last != specs_.rend(), "the model has no vocabulary");
+    return *last;
+  }
+  bool tied_head() const { return head().block == 0; }
 
   // Number of elements of the array that holds this rank's part of all tensors, including gaps.
   std::int64_t stored_size() const { return stored_size_; }
@@ -248,6 +261,11 @@ class ParameterTable {
             "all parameters are frozen: there is nothing to train");
   }
 
+  bool is_lookup(const ParameterSpec& spec) const {
+    const AxisName rows = spec.axes.rows.front().name;
+    return rows == AxisName::positions || (rows == AxisName::vocabulary && spec.id != head().id);
+  }
+
   // Trainable parameters come before frozen ones, so that arrays of gradients and moments have the
   // offsets of arrays of weights.
   void compute_offsets() {
@@ -281,8 +299,8 @@ class ParameterTable {
     const int last = pipeline.shape.ranks - 1;
     for (ParameterSpec& spec : specs_) {
       const std::int64_t layer = spec.block - 1;
-      const bool is_shared = spec.axes.rows.front().name == AxisName::vocabulary;
-      spec.first_holder = layer < 0 ? 0 : layer == layers ? last : pipeline.rank_of_layer(layer);
+      const bool is_shared = spec.id == head().id && tied_head();
+      spec.first_holder = layer < 0 ? 0 : layer >= layers ? last : pipeline.rank_of_layer(layer);
       spec.is_held =
           spec.first_holder == place_.pipeline_rank || (is_shared && place_.pipeline_rank == last);
     }

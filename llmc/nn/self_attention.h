@@ -23,13 +23,14 @@ struct AttentionActivations {
 template <class T>
 class SelfAttention {
  public:
-  // The rank at `place` has its part of `heads` heads.
-  SelfAttention(std::int64_t heads, std::int64_t head_size, std::int64_t layer,
+  // The rank at `place` has its part of `heads` heads. `scale` multiplies the scores.
+  SelfAttention(std::int64_t heads, std::int64_t head_size, float scale, std::int64_t layer,
                 const MeshPlace& place, Attention kind)
       : layer_(layer),
         heads_(heads / place.tensor_ranks),
         first_head_(place.tensor_rank * heads_),
         head_size_(head_size),
+        scale_(scale),
         kind_(kind) {}
 
   // Writes a.attention and what backward() reads (log_sum_exp, probabilities) from a.qkv.
@@ -39,10 +40,10 @@ class SelfAttention {
     Stream& stream = pass.context.stream;
     if (kind_ == Attention::flash) {
       flash_attention_forward<T>(out, log_sum_exp(a, pass), qkv, heads_, pass.batch.doc_start,
-                                 stream, dropout);
+                                 stream, dropout, scale_);
     } else {
       standard_attention_forward<T>(out, log_sum_exp(a, pass), probabilities(a, pass), qkv, heads_,
-                                    pass.batch.doc_start, stream, dropout);
+                                    pass.batch.doc_start, stream, dropout, scale_);
     }
   }
 
@@ -56,12 +57,13 @@ class SelfAttention {
     if (kind_ == Attention::flash) {
       flash_attention_backward<T>(pass.batched(d_qkv), pass.batched(d_out), pass.batched(a.qkv),
                                   pass.batched(a.attention), log_sum_exp(a, pass), heads_,
-                                  batch.doc_start, context.scratch, context.stream, dropout);
+                                  batch.doc_start, context.scratch, context.stream, dropout,
+                                  scale_);
     } else {
       standard_attention_backward<T>(pass.batched(d_qkv), probabilities(a, pass),
                                      pass.batched(d_out), pass.batched(a.qkv),
                                      pass.batched(a.attention), log_sum_exp(a, pass), heads_,
-                                     context.scratch, context.stream, dropout);
+                                     context.scratch, context.stream, dropout, scale_);
     }
   }
 
@@ -90,6 +92,7 @@ class SelfAttention {
   }
 
   std::int64_t layer_, heads_, first_head_, head_size_;
+  float scale_;
   Attention kind_;
 };
 

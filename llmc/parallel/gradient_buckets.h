@@ -37,21 +37,21 @@ struct OwnedRange {
 class GradientBuckets {
  public:
   // Reserves memory in the plan. `sequence_parallel`: whether tensor ranks have different rows of
-  // the residual stream. The layout and the ranks must outlive the object. `wte`: of the parameter
-  // table.
-  GradientBuckets(const ShardLayout& layout, const ParameterSpec& wte, bool sequence_parallel,
+  // the residual stream. The layout and the ranks must outlive the object. `head`: the
+  // weight of the logits in the parameter table.
+  GradientBuckets(const ShardLayout& layout, const ParameterSpec& head, bool sequence_parallel,
                   Ranks& ranks, MemoryPlan& plan)
-      : layout_(layout), wte_(wte), sequence_parallel_(sequence_parallel), ranks_(ranks) {
+      : layout_(layout), head_(head), sequence_parallel_(sequence_parallel), ranks_(ranks) {
     plan.reserve(
         "gradients", kept_,
         layout.shards_gradients() ? layout.trainable_shard_size() : layout.trainable_whole_size());
     if (!layout.shards_gradients()) return;
-    const std::int64_t embedding = layout.trainable_block_size(kEmbeddingBlock);
-    const std::int64_t largest = layout.largest_trainable_layer();
+    const std::int64_t with_tokens = layout.largest_trainable_block(true);
+    const std::int64_t others = layout.largest_trainable_block(false);
     for (Slot& slot : slots_) {
-      plan.reserve("gradient buckets", slot.bucket, &slot == &slots_[0] ? embedding : largest);
+      plan.reserve("gradient buckets", slot.bucket, &slot == &slots_[0] ? with_tokens : others);
     }
-    plan.reserve("gradient buckets", sum_, std::max(embedding, largest) / layout.shards());
+    plan.reserve("gradient buckets", sum_, std::max(with_tokens, others) / layout.shards());
   }
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -86,7 +86,8 @@ class GradientBuckets {
   // Later work of the compute stream sees the sums over all ranks.
   void finish() {
     if (ranks_.single()) return;
-    if (ranks_.embeddings() != nullptr && wte_.trainable) all_reduce_embeddings();
+    const bool is_shared = head_.block == kEmbeddingBlock && head_.trainable;
+    if (ranks_.embeddings() != nullptr && is_shared) all_reduce_embeddings();
     ranks_.wait_for_communication(*compute_);
   }
 
@@ -121,14 +122,16 @@ class GradientBuckets {
     bool was_used = false;
   };
 
-  // The slot of a block; a pass that adds to a block first gets a cleared one. The embeddings have
-  // a slot of their own, because passes add to them first and last.
+  // The slot of a block; a pass that adds to a block first gets a cleared one. Passes add to a tied
+  // wte first and last, so the embeddings have a slot of their own. A head that is not tied to them
+  // uses it before them.
   Slot& slot_of(int block) {
     for (Slot& slot : slots_) {
       if (slot.block == block) return slot;
     }
-    Slot& slot = block == kEmbeddingBlock ? slots_[0] : slots_[next_slot_];
-    if (block != kEmbeddingBlock) next_slot_ = 3 - next_slot_;
+    const bool has_tokens = layout_.has_tokens(static_cast<std::size_t>(block));
+    Slot& slot = has_tokens ? slots_[0] : slots_[next_slot_];
+    if (!has_tokens) next_slot_ = 3 - next_slot_;
     require(slot.block == -1,
             "passes add to more blocks at a time than there are gradient buckets");
     if (slot.was_used) ranks_.wait(*compute_, slot.reduced);
@@ -176,10 +179,10 @@ class GradientBuckets {
     slot.block = -1;
   }
 
-  // The embedding and the head, on two pipeline ranks, have both added to the gradient of wte. The
-  // sum of the two, first that of the embedding, is on both.
+  // The embedding and a tied head, on two pipeline ranks, have both added to the gradient of wte.
+  // The sum of the two, first that of the embedding, is on both.
   void all_reduce_embeddings() {
-    const OwnedPart part = layout_.own_part(wte_);
+    const OwnedPart part = layout_.own_part(head_);
     ranks_.communicate(
         *compute_,
         [&] {
@@ -199,11 +202,11 @@ class GradientBuckets {
   }
 
   const ShardLayout& layout_;
-  const ParameterSpec& wte_;
+  const ParameterSpec& head_;
   bool sequence_parallel_;
   Ranks& ranks_;
   Tensor<float, 1> kept_;
-  std::array<Slot, 3> slots_;  // the first is for the embeddings
+  std::array<Slot, 3> slots_;  // the first is for blocks with a row per token
   Tensor<float, 1> sum_;
   int next_slot_ = 1;
   Stream* compute_ = nullptr;

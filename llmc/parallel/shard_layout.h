@@ -11,8 +11,8 @@
 // All of this is about the part of the model that a tensor rank holds; its layout is the same on
 // all tensor ranks. A pipeline rank holds the buckets of its own layers. The cuts of a bucket do
 // not depend on that. The embeddings' bucket is on two pipeline ranks with the same cuts, so that
-// they can add their gradients of wte piece by piece; on the last one there is a gap in place of
-// wpe.
+// they can add their gradients of a tied wte piece by piece; on the last one there is a gap in
+// place of wpe.
 #pragma once
 
 #include <algorithm>
@@ -94,12 +94,16 @@ class ShardLayout {
   std::int64_t trainable_block_size(std::size_t block) const {
     return held_size(trainable_[block]);
   }
-  // The most elements of a block on this pipeline rank, other than the embeddings.
-  std::int64_t largest_layer() const {
-    return largest([&](std::size_t block) { return block_size(block); });
+  // Whether a block has a row per token: the embeddings, and a head that is not tied to them. It is
+  // much larger than the others.
+  bool has_tokens(std::size_t block) const { return has_tokens_[block]; }
+  // The most elements of a block on this pipeline rank, among those that have a row per token or
+  // among the others.
+  std::int64_t largest_block(bool has_tokens) const {
+    return largest(has_tokens, [&](std::size_t block) { return block_size(block); });
   }
-  std::int64_t largest_trainable_layer() const {
-    return largest([&](std::size_t block) { return trainable_block_size(block); });
+  std::int64_t largest_trainable_block(bool has_tokens) const {
+    return largest(has_tokens, [&](std::size_t block) { return trainable_block_size(block); });
   }
 
   // Elements of an array of whole buckets, and of one of a rank's pieces, of this pipeline rank.
@@ -156,6 +160,8 @@ class ShardLayout {
             "the parameters of a block are not neighbours in the table");
     trainable_.resize(block + 1);
     frozen_.resize(block + 1);
+    has_tokens_.resize(block + 1);
+    if (spec.axes.rows.front().name == AxisName::vocabulary) has_tokens_[block] = true;
     Bucket& bucket = (spec.trainable ? trainable_ : frozen_).back();
     const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);
     bucket.size += size;
@@ -179,10 +185,10 @@ class ShardLayout {
     }
   }
   template <class SizeOf>
-  std::int64_t largest(const SizeOf& size_of) const {
+  std::int64_t largest(bool has_tokens, const SizeOf& size_of) const {
     std::int64_t largest = 0;
-    for (std::size_t block = 1; block < trainable_.size(); ++block) {
-      largest = std::max(largest, size_of(block));
+    for (std::size_t block = 0; block < trainable_.size(); ++block) {
+      if (has_tokens_[block] == has_tokens) largest = std::max(largest, size_of(block));
     }
     return largest;
   }
@@ -190,6 +196,7 @@ class ShardLayout {
 
   int stage_, shards_, index_;
   std::vector<Bucket> trainable_, frozen_;  // both have one bucket per block
+  std::vector<bool> has_tokens_;            // by block
   std::int64_t whole_size_ = 0, shard_size_ = 0;
   std::int64_t trainable_whole_size_ = 0, trainable_shard_size_ = 0;
 };

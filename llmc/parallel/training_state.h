@@ -51,8 +51,8 @@ class TrainingState final : public RunState {
       const std::int64_t n = layout_.trainable_shard_size();
       if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
       gradients_ = std::make_unique<GradientBuckets>(
-          layout_, table.find("wte.weight"),
-          shape.uses_sequence_parallelism(ranks_.mesh().tensor_ranks), ranks_, plan);
+          layout_, table.head(), shape.uses_sequence_parallelism(ranks_.mesh().tensor_ranks),
+          ranks_, plan);
       plan.reserve("moments", first_moment_, n);
       plan.reserve("moments", second_moment_, n);
       plan.reserve("staging", optimizer_, 1);

@@ -28,9 +28,7 @@ class WeightBuckets {
                  layout.shards_weights() ? layout.shard_size() : layout.whole_size());
     if (!layout.shards_weights()) return;
     for (Slot& slot : slots_) {
-      plan.reserve(
-          "gathered weights", slot.weights,
-          &slot == &slots_[0] ? layout.block_size(kEmbeddingBlock) : layout.largest_layer());
+      plan.reserve("gathered weights", slot.weights, layout.largest_block(is_for_tokens(slot)));
     }
   }
   WeightBuckets(const WeightBuckets&) = delete;
@@ -93,6 +91,10 @@ class WeightBuckets {
     std::int64_t last_use = 0;
   };
 
+  // The embeddings share a slot with a head that is not tied to them: a pass needs the embeddings
+  // first and the head last.
+  bool is_for_tokens(const Slot& slot) const { return &slot == &slots_[0]; }
+
   void all_gather_buckets(const std::vector<Bucket>& buckets) {
     for (const Bucket& bucket : buckets) {
       if (bucket.is_held)
@@ -113,7 +115,7 @@ class WeightBuckets {
   Slot& gathered(int block, const Slot* kept, Stream& compute) {
     Slot* oldest = nullptr;
     for (Slot& slot : slots_) {
-      const bool fits = (block == kEmbeddingBlock) == (&slot == &slots_[0]);
+      const bool fits = layout_.has_tokens(static_cast<std::size_t>(block)) == is_for_tokens(slot);
       if (slot.block == block) oldest = &slot;
       if (slot.block == block) break;
       if (!fits || &slot == kept) continue;
@@ -136,7 +138,7 @@ class WeightBuckets {
   const ShardLayout& layout_;
   Ranks& ranks_;
   Tensor<T, 1> kept_;
-  std::array<Slot, 3> slots_;  // the first is for the embeddings
+  std::array<Slot, 3> slots_;  // the first is for blocks with a row per token
   std::int64_t num_uses_ = 0;
   std::int64_t version_ = 0;
 };

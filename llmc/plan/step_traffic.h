@@ -27,7 +27,7 @@ struct StepTraffic {
   GroupTraffic tensor_scalars;    // all-gather of partial sums of the norm
   // To ranks of the pipeline.
   GroupTraffic messages;          // activations to the next stage, gradients to the one before
-  GroupTraffic shared_embedding;  // all-reduce of the gradient of wte of embedding and head
+  GroupTraffic shared_embedding;  // all-reduce of the gradient of a tied wte
   GroupTraffic pipeline_scalars;  // all-reduce of partial sums of the norm, and of the loss
 
   bool operator==(const StepTraffic&) const = default;
@@ -39,17 +39,19 @@ struct StepTraffic {
 
 // Number of times that a rank gathers each block of weights in a step under stage 3: what
 // WeightBuckets does if passes acquire blocks in the order of Gpt2. A step begins without gathered
-// blocks. The embeddings stay; of the two slots for others, a block takes the one that was not used
-// for longest.
+// blocks. One slot is for the embeddings and an untied head; of the two slots for others, a block
+// takes the one that was not used for longest.
 class BlockGathers {
  public:
   // `layers` of the whole model.
-  explicit BlockGathers(std::int64_t layers)
-      : gathers_(static_cast<std::size_t>(layers) + 2), final_(layers + 1) {}
+  explicit BlockGathers(std::int64_t layers, bool tied_head)
+      : gathers_(static_cast<std::size_t>(layers) + (tied_head ? 2 : 3)),
+        final_(layers + 1),
+        head_(tied_head ? 0 : layers + 2) {}
 
   // A pass acquires a block and, ahead, the next one.
   void forward(const Stage& stage) {
-    if (stage.embedding) use_embeddings();
+    if (stage.embedding) use_tokens(0);
     if (stage.embedding) use(stage.first + 1);
     for (std::int64_t block = stage.first + 1; block <= stage.end; ++block) {
       use(block);
@@ -59,7 +61,7 @@ class BlockGathers {
   }
   void backward(const Stage& stage) {
     if (stage.head) {
-      use_embeddings();
+      use_tokens(head_);
       use(final_);
       use(stage.end);
     }
@@ -72,7 +74,10 @@ class BlockGathers {
   const std::vector<std::int64_t>& counts() const { return gathers_; }
 
  private:
-  void use_embeddings() { gathers_[0] = 1; }
+  void use_tokens(std::int64_t block) {
+    if (block != tokens_) ++gathers_[static_cast<std::size_t>(block)];
+    tokens_ = block;
+  }
   void use(std::int64_t block) {
     if (block == newer_) return;
     if (block != older_) ++gathers_[static_cast<std::size_t>(block)];
@@ -80,16 +85,17 @@ class BlockGathers {
   }
 
   std::vector<std::int64_t> gathers_;
-  std::int64_t final_;                    // the block of the final norm
+  std::int64_t final_, head_;             // the blocks of the final norm and of the head
+  std::int64_t tokens_ = -1;              // the block in the slot for embeddings and head
   std::int64_t older_ = -1, newer_ = -1;  // the blocks in the slots, by their last use
 };
 
 // The numbers of gathers of a pipeline rank with these stages.
 inline std::vector<std::int64_t> gathers_of_blocks(const Pipeline& pipeline, int rank,
-                                                   std::int64_t layers,
+                                                   std::int64_t layers, bool tied_head,
                                                    std::int64_t micro_batches) {
   const std::vector<Stage> stages = stages_of(pipeline, rank, layers);
-  BlockGathers gathers(layers);
+  BlockGathers gathers(layers, tied_head);
   if (pipeline.single()) {
     for (std::int64_t i = 0; i < micro_batches; ++i) {
       gathers.forward(stages[0]);
@@ -156,8 +162,8 @@ class StepTrafficOf {
   }
   // Passes gather frozen weights too.
   void add_gathered_weights(StepTraffic& traffic) const {
-    const std::vector<std::int64_t> gathers =
-        gathers_of_blocks(run_.pipeline, place_.pipeline_rank, config_.layers, micro_batches_);
+    const std::vector<std::int64_t> gathers = gathers_of_blocks(
+        run_.pipeline, place_.pipeline_rank, config_.layers, config_.tied_head, micro_batches_);
     for (std::size_t block = 0; block < gathers.size(); ++block) {
       for (const Bucket* bucket : layout_.held_buckets(block)) {
         traffic.weights.all_gather +=
@@ -184,7 +190,7 @@ class StepTrafficOf {
     for (const Stage& stage : stages_) count += (stage.head ? 0 : 1) + (stage.embedding ? 0 : 1);
     traffic.messages.message = count * micro_batches_ * size_ * own_rows() * config_.channels;
     const ParameterSpec& wte = table_.find("wte.weight");
-    if (wte.is_held && wte.trainable) {
+    if (wte.is_held && wte.trainable && config_.tied_head) {
       traffic.shared_embedding.all_reduce = bytes_sent(2 * kFloat * layout_.own_part(wte).size, 2);
     }
     traffic.pipeline_scalars.all_reduce =

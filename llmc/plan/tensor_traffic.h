@@ -70,7 +70,7 @@ class TensorTraffic {
   GroupTraffic scales() const {
     if (run_.qat == QatMode::none) return {};
     GroupTraffic traffic;
-    for (const std::int64_t inputs : {config_.channels, 4 * config_.channels}) {
+    for (const std::int64_t inputs : {config_.channels, config_.hidden_size()}) {
       const std::int64_t magnitudes = magnitude_parts(inputs / ranks_) * config_.channels;
       const auto bytes = static_cast<std::int64_t>(sizeof(float)) * magnitudes * ranks_;
       traffic.all_gather += bytes_sent(bytes, ranks_);

@@ -55,7 +55,7 @@ CalibratedScales calibrate_scales(const ModelConfig& config, HostWeights& weight
     print_choices(choices);
   }
   CalibratedScales scales;
-  scales.gelu_factors = gelu_factors(choices, 4 * config.channels);
+  scales.gelu_factors = gelu_factors(choices, config.hidden_size());
   if (!options.activations.is_static) return scales;
   for (std::size_t l = 0; l < calibration.size(); ++l) {
     for (std::size_t i = 0; i < kInputSites.size(); ++i) {

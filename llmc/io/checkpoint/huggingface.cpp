@@ -8,6 +8,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/base/number_text.h"
 #include "llmc/device/dtype.h"
 
 namespace llmc {
@@ -16,13 +17,11 @@ namespace {
 
 // ---- config --------------------------------------------------------------------------------
 
-// Throws unless the boolean `key` is `expected`; a missing key counts as `default_value`.
-void check_flag(const Json& json, const char* key, bool default_value, bool expected,
-                const std::string& file) {
+// Returns the boolean `key`; a missing key counts as `default_value`.
+bool flag(const Json& json, const char* key, bool default_value, const std::string& file) {
   const Json* value = json_member(json, key);
   if (value != nullptr && !value->is_boolean()) fail(file + ": " + key + " is not true or false");
-  if ((value == nullptr ? default_value : value->boolean()) == expected) return;
-  fail(file + ": " + key + " = " + (expected ? "false" : "true") + " is not supported");
+  return value == nullptr ? default_value : value->boolean();
 }
 
 std::int64_t positive_size(const Json& json, const char* key, const std::string& file) {
@@ -63,17 +62,51 @@ void check_architecture(const Json& json, const std::string& file) {
   if (model_type != "gpt2") {
     fail(file + ": model_type is " + model_type, "give a model of type gpt2");
   }
-  if (const Json* activation = json_member(json, "activation_function")) {
-    const std::string name = json_text(*activation, file + ": activation_function");
-    if (name != "gelu_new" && name != "gelu_pytorch_tanh") {
-      fail(file + ": activation_function is " + printable(name),
-           "supported: gelu_new and gelu_pytorch_tanh, which are the same function");
-    }
+  if (flag(json, "add_cross_attention", false, file)) {
+    fail(file + ": add_cross_attention = true is not supported");
   }
-  check_flag(json, "tie_word_embeddings", true, true, file);
-  check_flag(json, "scale_attn_weights", true, true, file);
-  check_flag(json, "scale_attn_by_inverse_layer_idx", false, false, file);
-  check_flag(json, "add_cross_attention", false, false, file);
+}
+
+Activation activation_function(const Json& json, const std::string& file) {
+  const Json* value = json_member(json, "activation_function");
+  if (value == nullptr) return Activation::gelu_new;
+  const std::string name = json_text(*value, file + ": activation_function");
+  if (const auto activation = activation_from_name(name)) return *activation;
+  std::string known;
+  for (const char* other : kActivationNames)
+    known += (known.empty() ? "" : ", ") + std::string(other);
+  fail(file + ": activation_function is " + printable(name), "supported: " + known);
+}
+
+// n_inner, or nothing if it is absent or null.
+std::optional<std::int64_t> inner_size(const Json& json, const std::string& file) {
+  const Json* value = json_member(json, "n_inner");
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  return positive_size(json, "n_inner", file);
+}
+
+// layer_norm_epsilon as it is written; GPT-2's own value if that is the same number in fp32.
+double norm_epsilon(const Json& json, double default_value, const std::string& file) {
+  const Json* value = json_member(json, "layer_norm_epsilon");
+  if (value == nullptr) return default_value;
+  const double epsilon = value->is_number() ? value->number() : 0;
+  if (!(static_cast<float>(epsilon) > 0)) {
+    fail(file + ": layer_norm_epsilon is " + printable(value->dump()),
+         "allowed: a number above 0 in fp32");
+  }
+  const bool is_default = static_cast<float>(epsilon) == static_cast<float>(default_value);
+  return is_default ? default_value : epsilon;
+}
+
+// Reads the properties in which models of the family differ.
+void read_family(HuggingFaceConfig& config, const Json& json, const std::string& file) {
+  config.layer_norm_epsilon = norm_epsilon(json, config.layer_norm_epsilon, file);
+  config.n_inner = inner_size(json, file);
+  config.activation_function = activation_function(json, file);
+  config.scale_attn_weights = flag(json, "scale_attn_weights", true, file);
+  config.scale_attn_by_inverse_layer_idx =
+      flag(json, "scale_attn_by_inverse_layer_idx", false, file);
+  config.tie_word_embeddings = flag(json, "tie_word_embeddings", true, file);
 }
 
 }  // namespace
@@ -92,24 +125,32 @@ HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::str
     fail(file + ": n_embd = " + std::to_string(config.n_embd) +
          " is not a multiple of n_head = " + std::to_string(config.n_head));
   }
-  const Json* inner = json_member(json, "n_inner");
-  if (inner != nullptr && !inner->is_null() &&
-      json_size(*inner, file + ": n_inner") != 4 * config.n_embd) {
-    fail(file + ": n_inner = " + inner->dump() + " is not supported",
-         "allowed: null, or 4 * n_embd = " + std::to_string(4 * config.n_embd));
-  }
-  if (const Json* epsilon = json_member(json, "layer_norm_epsilon")) {
-    if (!epsilon->is_number() || !(epsilon->number() > 0.0)) {
-      fail(file + ": layer_norm_epsilon is not a number above 0");
-    }
-    config.layer_norm_epsilon = epsilon->number();
-  }
+  read_family(config, json, file);
   config.embd_pdrop = probability(json, "embd_pdrop", 0.1, file);
   config.attn_pdrop = probability(json, "attn_pdrop", 0.1, file);
   config.resid_pdrop = probability(json, "resid_pdrop", 0.1, file);
   config.bos_token_id = token_id(json, "bos_token_id", file);
   config.eos_token_id = token_id(json, "eos_token_id", file);
   return config;
+}
+
+std::string differences_from_gpt2(const HuggingFaceConfig& config) {
+  const HuggingFaceConfig gpt2;
+  std::string text;
+  const auto add = [&](bool differs, const std::string& difference) {
+    if (differs) text += (text.empty() ? "" : ", ") + difference;
+  };
+  const Activation f = config.activation_function;
+  const std::int64_t inner = config.n_inner.value_or(4 * config.n_embd);
+  add(config.layer_norm_epsilon != gpt2.layer_norm_epsilon,
+      number_text("layer_norm_epsilon %g", config.layer_norm_epsilon));
+  add(inner != 4 * config.n_embd, "n_inner " + std::to_string(inner));
+  add(f == Activation::gelu || f == Activation::relu,
+      std::string("activation_function ") + activation_name(f));
+  add(!config.scale_attn_weights, "scale_attn_weights false");
+  add(config.scale_attn_by_inverse_layer_idx, "scale_attn_by_inverse_layer_idx true");
+  add(!config.tie_word_embeddings, "tie_word_embeddings false");
+  return text;
 }
 
 HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory) {
@@ -122,52 +163,47 @@ HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory
 }
 
 std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype) {
-  const auto id = [](const std::optional<std::int64_t>& token) -> Json {
-    return token ? Json(*token) : Json(nullptr);
+  const auto optional_json = [](const std::optional<std::int64_t>& value) -> Json {
+    return value ? Json(*value) : Json(nullptr);
   };
   const Json json = {{"architectures", {"GPT2LMHeadModel"}},
                      {"model_type", "gpt2"},
-                     {"activation_function", "gelu_new"},
+                     {"activation_function", activation_name(config.activation_function)},
                      {"vocab_size", config.vocab_size},
                      {"n_positions", config.n_positions},
                      {"n_ctx", config.n_positions},  // name in older readers
                      {"n_embd", config.n_embd},
                      {"n_layer", config.n_layer},
                      {"n_head", config.n_head},
-                     {"n_inner", nullptr},
+                     {"n_inner", optional_json(config.n_inner)},
                      {"layer_norm_epsilon", config.layer_norm_epsilon},
                      {"initializer_range", 0.02},
                      {"attn_pdrop", config.attn_pdrop},
                      {"embd_pdrop", config.embd_pdrop},
                      {"resid_pdrop", config.resid_pdrop},
-                     {"scale_attn_weights", true},
-                     {"scale_attn_by_inverse_layer_idx", false},
+                     {"scale_attn_weights", config.scale_attn_weights},
+                     {"scale_attn_by_inverse_layer_idx", config.scale_attn_by_inverse_layer_idx},
                      {"reorder_and_upcast_attn", false},
-                     {"tie_word_embeddings", true},
+                     {"tie_word_embeddings", config.tie_word_embeddings},
                      {"use_cache", true},
-                     {"bos_token_id", id(config.bos_token_id)},
-                     {"eos_token_id", id(config.eos_token_id)},
+                     {"bos_token_id", optional_json(config.bos_token_id)},
+                     {"eos_token_id", optional_json(config.eos_token_id)},
                      {"torch_dtype", dtype == TensorDtype::bf16 ? "bfloat16" : "float32"}};
   return json.dump(2) + "\n";
 }
 
-namespace {
-
 // ---- weights -------------------------------------------------------------------------------
 
-// Returns GPT2LMHeadModel's name for a tensor of its body.
 std::string huggingface_name(const std::string& name) {
-  return "transformer." + name;
+  return name.starts_with("lm_head.") ? name : "transformer." + name;
 }
-
-}  // namespace
 
 std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors) {
   for (TensorHeader& tensor : tensors) tensor.name = huggingface_name(tensor.name);
   return tensors;
 }
 
-HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory)
+HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory, bool tied_head)
     : directory_(directory) {
   std::error_code error;
   if (std::filesystem::exists(directory / kWeightsName, error)) {
@@ -179,7 +215,7 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory)
     fail(directory.string() + " has no " + std::string(kWeightsName),
          "save the model with save_pretrained as safetensors; pytorch_model.bin is not supported");
   }
-  check_head();
+  if (tied_head) check_tied_head();
 }
 
 std::vector<std::string> HuggingFaceWeights::names() const {
@@ -260,7 +296,7 @@ const HuggingFaceWeights::TensorLocation& HuggingFaceWeights::location(
   return location->second;
 }
 
-void HuggingFaceWeights::check_head() {
+void HuggingFaceWeights::check_tied_head() {
   constexpr const char* kHead = "lm_head.weight";
   constexpr const char* kEmbedding = "wte.weight";
   if (!locations_.contains(kHead)) return;
@@ -271,7 +307,7 @@ void HuggingFaceWeights::check_head() {
       std::memcmp(head.bytes.data(), embedding.bytes.data(), head.bytes.size()) == 0;
   if (!is_equal) {
     fail(directory_.string() + ": lm_head.weight differs from transformer.wte.weight",
-         "give a model with tied embeddings");
+         "if the head has weights of its own, config.json needs \"tie_word_embeddings\": false");
   }
   locations_.erase(kHead);
 }

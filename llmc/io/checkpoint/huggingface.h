@@ -17,6 +17,7 @@
 
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
+#include "llmc/ops/activation_kind.h"
 
 namespace llmc {
 
@@ -35,6 +36,10 @@ struct HuggingFaceConfig {
   std::int64_t n_head = 12;
   std::int64_t n_embd = 768;
   double layer_norm_epsilon = 1e-5;
+  std::optional<std::int64_t> n_inner;  // 4 n_embd if empty
+  Activation activation_function = Activation::gelu_new;
+  bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
+  bool tie_word_embeddings = true;
   // Dropout of the training run that produced the weights. If config.json has no value,
   // transformers uses 0.1.
   double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
@@ -44,9 +49,13 @@ struct HuggingFaceConfig {
   bool operator==(const HuggingFaceConfig&) const = default;
 };
 
-// Errors call the text `file`. Throws unless it describes a GPT-2 that this engine computes
-// exactly.
+// Errors call the text `file`. Throws unless it describes a GPT-2, or a model of its family, that
+// this engine computes exactly.
 HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::string& file);
+
+// Returns the properties in which the model differs from all sizes of GPT-2, such as "n_inner 128,
+// activation_function gelu".
+std::string differences_from_gpt2(const HuggingFaceConfig& config);
 
 // Reads config.json of the directory.
 HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory);
@@ -57,6 +66,9 @@ std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype
 
 // ---- weights -------------------------------------------------------------------------------
 
+// Returns GPT2LMHeadModel's name for a tensor: only the head is outside its `transformer`.
+std::string huggingface_name(const std::string& name);
+
 // Headers for SafetensorsWriter or CheckpointWriter: the same tensors with the names of
 // GPT2LMHeadModel.
 std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors);
@@ -65,11 +77,11 @@ std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors)
 class HuggingFaceWeights {
  public:
   // Opens and checks all files. Throws if a file is missing or invalid, or if a tensor occurs
-  // twice. Also throws if lm_head.weight is not bit for bit equal to wte.weight: the engine has one
-  // tensor for both.
-  explicit HuggingFaceWeights(const std::filesystem::path& directory);
+  // twice. With a tied head it also throws if lm_head.weight is not bit for bit equal to
+  // wte.weight: the engine has one tensor for both.
+  explicit HuggingFaceWeights(const std::filesystem::path& directory, bool tied_head = true);
 
-  // The tensors of the body, sorted, without lm_head.weight and the causal masks of old exports.
+  // The tensors, sorted, without a tied lm_head.weight and the causal masks of old exports.
   std::vector<std::string> names() const;
 
   bool contains(const std::string& name) const { return locations_.contains(name); }
@@ -120,7 +132,7 @@ class HuggingFaceWeights {
     return *file_of(name).find(location(name).stored_name);
   }
 
-  void check_head();
+  void check_tied_head();
 
   std::filesystem::path directory_;
   std::vector<SafetensorsFile> files_;

@@ -64,14 +64,18 @@ namespace {
 
 std::string shape_table(const ModelCard& card) {
   const HuggingFaceConfig& c = card.config;
-  return table({{"parameters", group_digits(card.parameters)},
-                {"layers", std::to_string(c.n_layer)},
-                {"attention heads", std::to_string(c.n_head)},
-                {"channels", std::to_string(c.n_embd)},
-                {"context", group_digits(c.n_positions) + " tokens"},
-                {"vocabulary", group_digits(c.vocab_size) + " tokens"},
-                {"tokenizer", code(card.tokenizer)},
-                {"stored as", "float32"}});
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"parameters", group_digits(card.parameters)},
+      {"layers", std::to_string(c.n_layer)},
+      {"attention heads", std::to_string(c.n_head)},
+      {"channels", std::to_string(c.n_embd)},
+      {"context", group_digits(c.n_positions) + " tokens"},
+      {"vocabulary", group_digits(c.vocab_size) + " tokens"}};
+  const std::string differences = differences_from_gpt2(c);
+  if (!differences.empty()) rows.emplace_back("different from GPT-2", differences);
+  rows.emplace_back("tokenizer", code(card.tokenizer));
+  rows.emplace_back("stored as", "float32");
+  return table(rows);
 }
 
 // All training texts, in the order in which they were first used. One text: its name. Several: each

@@ -154,7 +154,8 @@ Json int8_json(bool symmetric, const char* strategy, bool dynamic) {
           {"dynamic", dynamic}};
 }
 
-Json format_json(const QuantizedFormat& format) {
+// `tied_head`: the head has no weights of its own.
+Json format_json(const QuantizedFormat& format, bool tied_head) {
   const Json weights = int8_json(true, "channel", false);
   Json inputs = nullptr;
   if (format.quantizes_activations) {
@@ -174,12 +175,18 @@ Json format_json(const QuantizedFormat& format) {
             {"input_activations", activations},
             {"output_activations", nullptr}};
   };
+  Json groups = {{"group_0", group("Conv1D", inputs)}, {"group_1", group("Embedding", nullptr)}};
+  Json ignored = Json::array({"transformer.wpe"});
+  if (tied_head) {
+    ignored.push_back("lm_head");
+  } else {
+    groups["group_2"] = group("Linear", nullptr);
+  }
   return {{"quant_method", "compressed-tensors"},
           {"format", "int-quantized"},
           {"quantization_status", "compressed"},
-          {"config_groups",
-           {{"group_0", group("Conv1D", inputs)}, {"group_1", group("Embedding", nullptr)}}},
-          {"ignore", {"transformer.wpe", "lm_head"}},
+          {"config_groups", groups},
+          {"ignore", ignored},
           {"kv_cache_scheme", nullptr},
           {"llmc", own}};
 }
@@ -208,7 +215,8 @@ std::string quantized_config_text(std::string_view config, const QuantizedFormat
                       : format.dtype == "bf16" ? "bfloat16"
                                                : "float16";
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = dtype;
-  json[kQuantizationKey] = format_json(format);
+  json[kQuantizationKey] =
+      format_json(format, parse_huggingface_config(config, kConfigName).tie_word_embeddings);
   return json.dump(2) + "\n";
 }
 

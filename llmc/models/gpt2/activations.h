@@ -20,7 +20,7 @@ namespace llmc {
 
 // `own` are the rows of the residual stream that this rank has; the other tensors have all rows
 // (B*T), and the columns of this rank: those of its NH heads of HS channels, and its H hidden
-// channels. On one rank, own is B*T, NH HS is C, and H is 4C.
+// channels. On one rank, own is B*T and NH HS is C; H is 4C unless the config has another size.
 template <class T>
 struct BlockActivations : AttentionActivations<T> {
   Tensor<T, 2> input;              // (own, C) the residual stream on entry
@@ -29,8 +29,8 @@ struct BlockActivations : AttentionActivations<T> {
   Tensor<T, 2> residual_mid;       // (own, C) the residual stream after attention
   Tensor<T, 2> ln_2;               // (own, C)
   NormStatistics ln_2_statistics;  // (own)
-  Tensor<T, 2> fc;                 // (B*T, H) hidden layer of the MLP, before GELU
-  Tensor<T, 2> gelu;               // (B*T, H)
+  Tensor<T, 2> fc;                 // (B*T, H) hidden layer of the MLP, before the activation
+  Tensor<T, 2> gelu;               // (B*T, H) after it
 
   // Returns views of the same memory for a batch of fewer rows. log_sum_exp and probabilities stay
   // as they are: SelfAttention sets their shapes from the batch.
@@ -109,8 +109,9 @@ class Activations {
     plan.reserve(segment, block.ln_2, own, C);
     plan.reserve(segment, block.ln_2_statistics.mean, own);
     plan.reserve(segment, block.ln_2_statistics.rstd, own);
-    plan.reserve(segment, block.fc, rows, 4 * width);
-    plan.reserve(segment, block.gelu, rows, 4 * width);
+    const std::int64_t H = config.hidden_size() / group.ranks();
+    plan.reserve(segment, block.fc, rows, H);
+    plan.reserve(segment, block.gelu, rows, H);
   }
 
   std::vector<BlockActivations<T>> blocks_;

@@ -16,7 +16,7 @@
 #include "llmc/nn/norm.h"
 #include "llmc/nn/pass.h"
 #include "llmc/nn/self_attention.h"
-#include "llmc/ops/gelu.h"
+#include "llmc/ops/activation.h"
 
 namespace llmc {
 
@@ -70,7 +70,7 @@ class Block {
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));
     ln_2_.forward_sum(a.residual_mid, a.ln_2, a.ln_2_statistics, a.input, branch, context);
     c_fc_.forward(a.fc, a.ln_2, context);
-    gelu_forward<T>(a.gelu, a.fc, context.stream);
+    activation_forward<T>(a.gelu, a.fc, activation_, context.stream);
     mlp_c_proj_.forward(branch, a.gelu, context);
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::mlp));
     return {a.residual_mid, branch};
@@ -104,11 +104,13 @@ class Block {
   Block(std::int64_t layer, const std::string& h, const ModelConfig& config,
         const ParameterTable& table, ParameterSource& source, Attention kind)
       : layer_(layer),
-        ln_1_(table, h + "ln_1", source),
+        activation_(config.activation),
+        ln_1_(table, h + "ln_1", config.norm_epsilon, source),
         c_attn_(table, h + "attn.c_attn", source),
-        attention_(config.heads, config.head_size(), layer, table.place(), kind),
+        attention_(config.heads, config.head_size(), config.attention_scale(layer), layer,
+                   table.place(), kind),
         attention_c_proj_(table, h + "attn.c_proj", source),
-        ln_2_(table, h + "ln_2", source),
+        ln_2_(table, h + "ln_2", config.norm_epsilon, source),
         c_fc_(table, h + "mlp.c_fc", source),
         mlp_c_proj_(table, h + "mlp.c_proj", source) {}
 
@@ -117,10 +119,10 @@ class Block {
     Context& context = pass.context;
     const RankRows& rows = pass.rows;
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
-    const Tensor<T, 2> d_fc = work.d_bt4c(rows, a.fc.shape[1]);
+    const Tensor<T, 2> d_fc = work.d_wide(rows, a.fc.shape[1]);
     const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
     mlp_c_proj_.backward(d_fc, d_branch, a.gelu, context);
-    gelu_backward<T>(d_fc, d_fc, a.fc, context.stream);
+    activation_backward<T>(d_fc, d_fc, a.fc, activation_, context.stream);
     c_fc_.backward(d_btc, d_fc, a.ln_2, context);
     ln_2_.backward(d_residual, d_btc, a.residual_mid, a.ln_2_statistics, d_residual, context);
   }
@@ -131,8 +133,8 @@ class Block {
     const RankRows& rows = pass.rows;
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
     const Tensor<T, 2> d_attention = work.d_btc(rows, a.attention.shape[1]);
-    const Tensor<T, 2> d_qkv = work.d_bt4c(rows, a.qkv.shape[1]);
-    const auto d_branch = branch_gradient(work.d_bt4c(rows), Branch::attention, d_residual, pass);
+    const Tensor<T, 2> d_qkv = work.d_wide(rows, a.qkv.shape[1]);
+    const auto d_branch = branch_gradient(work.d_wide(rows), Branch::attention, d_residual, pass);
     attention_c_proj_.backward(d_attention, d_branch, a.attention, context);
     attention_.backward(d_qkv, d_attention, a, pass);
     c_attn_.backward(d_btc, d_qkv, a.ln_1, context);
@@ -149,6 +151,7 @@ class Block {
   }
 
   std::int64_t layer_;
+  Activation activation_;
   Norm<T> ln_1_;
   Linear<T> c_attn_;
   SelfAttention<T> attention_;

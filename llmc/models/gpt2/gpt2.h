@@ -2,7 +2,7 @@
 //
 //   x = wte[token] + wpe[position]
 //   for each block:  x += attention(ln_1(x));  x += mlp(ln_2(x))
-//   logits = ln_f(x) · wteᵀ
+//   logits = ln_f(x) · wteᵀ, or · lm_head.weightᵀ if the head is not tied to the embeddings
 //
 // A call runs the whole model or a stage of it: a range of blocks, with or without the embedding
 // and the head. The caller's `Activations` hold what the backward pass needs.
@@ -31,8 +31,9 @@ class Gpt2 {
         stages_(stages_of(run.pipeline, table.place().pipeline_rank, config.layers)),
         source_(source),
         embedding_(table, source),
-        ln_f_(table, "ln_f", source),
+        ln_f_(table, "ln_f", config.norm_epsilon, source),
         head_(table, source),
+        head_block_(table.head().block),
         work_(config, run, group, has_head() ? head_.logit_columns() : 0, plan),
         scratch_rows_(group.rows_of_rank(run.rows()).stored) {
     for (std::int64_t l = 0; l < config.layers; ++l) {
@@ -80,10 +81,10 @@ class Gpt2 {
   // Computes the losses (B*T) of the last forward pass, one per token, for evaluation.
   Tensor<const float, 1> losses(Activations<T>& saved, const DeviceBatch& batch, Context& context) {
     const RankRows rows = context.tensor.rows_of_rank(batch.rows());
-    source_.acquire(kEmbeddingBlock);
+    source_.acquire(head_block_);
     head_.losses(saved.losses(rows), work_.head(), saved.final_hidden(rows),
                  first_rows(batch.targets, rows.all), context);
-    source_.release(kEmbeddingBlock);
+    source_.release(head_block_);
     return saved.losses(rows);
   }
 
@@ -92,11 +93,11 @@ class Gpt2 {
   Tensor<const T, 1> logits_of_row(Activations<T>& saved, std::int64_t num_rows, std::int64_t row,
                                    Context& context) {
     const RankRows rows = context.tensor.rows_of_rank(num_rows);
-    source_.acquire(kEmbeddingBlock);
+    source_.acquire(head_block_);
     const Tensor<const T, 2> hidden =
         context.tensor.row<T>(saved.final_hidden(rows), row, rows.all, context.stream);
     const Tensor<const T, 1> logits = head_.logits_of_row(work_.head(), hidden, context);
-    source_.release(kEmbeddingBlock);
+    source_.release(head_block_);
     return logits;
   }
 
@@ -106,10 +107,10 @@ class Gpt2 {
   Tensor<const T, 2> logits_of_rows(Activations<T>& saved, std::int64_t num_rows,
                                     std::int64_t first, std::int64_t count, Context& context) {
     const RankRows rows = context.tensor.rows_of_rank(num_rows);
-    source_.acquire(kEmbeddingBlock);
+    source_.acquire(head_block_);
     const Tensor<const T, 2> hidden = row_range(saved.final_hidden(rows), first, count);
     const Tensor<const T, 2> logits = head_.logits_of_rows(work_.head(), hidden, context);
-    source_.release(kEmbeddingBlock);
+    source_.release(head_block_);
     return logits;
   }
 
@@ -212,11 +213,13 @@ class Gpt2 {
                      const Pass& pass) {
     const RankRows& rows = pass.rows;
     const ProfileScope scope("head", pass.context.stream);
-    source_.acquire(kEmbeddingBlock, final_block());
+    source_.acquire(head_block_, final_block());
     head_.backward(work_.d_btc(rows), saved.losses(rows), work_.head(), saved.final_hidden(rows),
                    pass.batch.targets, loss, pass.context);
-    source_.release(kEmbeddingBlock);
-    if (!stage.embedding) source_.gradients_ready(kEmbeddingBlock);
+    source_.release(head_block_);
+    // A tied wte gets another gradient, from the embedding, if the stage has that.
+    const bool is_complete = head_block_ != kEmbeddingBlock || !stage.embedding;
+    if (is_complete) source_.gradients_ready(head_block_);
   }
 
   void final_norm_backward(Activations<T>& saved, int next, const Pass& pass) {
@@ -236,6 +239,7 @@ class Gpt2 {
   std::vector<Block<T>> blocks_;
   Norm<T> ln_f_;
   LmHead<T> head_;
+  int head_block_;  // of the weight of the logits
   Workspace<T> work_;
   std::int64_t scratch_rows_;  // rows of the residual stream for which scratch suffices
 };

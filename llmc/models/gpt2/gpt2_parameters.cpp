@@ -19,7 +19,7 @@ ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place
   const Axis qkv{AxisName::parts, 3};
   const Axis heads{AxisName::heads, config.heads, true};
   const Axis head_size{AxisName::head_size, config.head_size()};
-  const Axis hidden{AxisName::hidden, 4 * config.channels, true};
+  const Axis hidden{AxisName::hidden, config.hidden_size(), true};
   require(heads.size * head_size.size == config.channels,
           "the number of heads must divide the channels");
 
@@ -37,6 +37,10 @@ ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place
     table.add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual_stddev);
   }
   table.add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
+  if (!config.tied_head) {
+    table.add_matrix("lm_head.weight", static_cast<int>(config.layers) + 2,
+                     {{vocabulary}, {channels}}, kStddev);
+  }
   table.finish(config.layers, shape.pipeline, shape.frozen);
   return table;
 }

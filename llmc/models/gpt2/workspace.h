@@ -25,7 +25,8 @@ class Workspace {
     if (!run.training) return;
     plan.reserve("backward buffers", d_residual_, own);
     plan.reserve("backward buffers", d_btc_, std::max(own, split));
-    plan.reserve("backward buffers", d_bt4c_, std::max(own, 4 * split));
+    const std::int64_t widest = std::max(3 * C, config.hidden_size());
+    plan.reserve("backward buffers", d_wide_, std::max(own, rows * widest / group.ranks()));
   }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -38,15 +39,15 @@ class Workspace {
   Tensor<T, 2> branch(const RankRows& rows) const { return own_rows(branch_, rows); }
   // (own, C) the gradient of the residual stream at the current point of the backward pass.
   Tensor<T, 2> d_residual(const RankRows& rows) const { return own_rows(d_residual_, rows); }
-  // Gradients inside a block: (own, C), or with all rows and the columns of this rank; d_bt4c has
-  // at most as many as the hidden layer.
+  // Gradients inside a block: (own, C), or with all rows and the columns of this rank; d_wide has
+  // at most as many as qkv or the hidden layer.
   Tensor<T, 2> d_btc(const RankRows& rows) const { return own_rows(d_btc_, rows); }
   Tensor<T, 2> d_btc(const RankRows& rows, std::int64_t columns) const {
     return {d_btc_.data, {rows.all, columns}};
   }
-  Tensor<T, 2> d_bt4c(const RankRows& rows) const { return own_rows(d_bt4c_, rows); }
-  Tensor<T, 2> d_bt4c(const RankRows& rows, std::int64_t columns) const {
-    return {d_bt4c_.data, {rows.all, columns}};
+  Tensor<T, 2> d_wide(const RankRows& rows) const { return own_rows(d_wide_, rows); }
+  Tensor<T, 2> d_wide(const RankRows& rows, std::int64_t columns) const {
+    return {d_wide_.data, {rows.all, columns}};
   }
 
  private:
@@ -56,7 +57,7 @@ class Workspace {
 
   std::int64_t channels_;
   LogitsBuffers<T> head_;
-  Tensor<T, 1> branch_, d_residual_, d_btc_, d_bt4c_;
+  Tensor<T, 1> branch_, d_residual_, d_btc_, d_wide_;
 };
 
 }  // namespace llmc

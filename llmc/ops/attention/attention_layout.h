@@ -7,7 +7,9 @@
 // copy of q, k or v ever exists.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "llmc/device/device.h"
@@ -60,9 +62,12 @@ struct Visibility {
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();
 inline constexpr float kPlusInfinity = __builtin_huge_valf();
 
-// 1 / sqrt(HS), the scale of the scores.
-inline float attention_scale(std::int64_t HS) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(HS)));
+// The factor of the scores: `scale`, or 1 / sqrt(HS) if it is not given. Throws unless it is finite
+// and above 0, which kernels rely on when they mask scores.
+inline float attention_scale(const AttentionShape& shape, std::optional<float> scale) {
+  if (!scale) return static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.HS)));
+  require(*scale > 0 && std::isfinite(*scale), "attention: the scale of the scores is not above 0");
+  return *scale;
 }
 
 // Kernels move 16 bytes at a time.

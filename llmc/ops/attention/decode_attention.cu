@@ -268,7 +268,8 @@ std::int64_t decode_attention_counters(std::int64_t B, std::int64_t NH) {
 template <class T, class KV>
 void decode_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV> values,
                       Tensor<const std::int32_t, 1> position, Tensor<float, 1> scratch,
-                      Tensor<std::int32_t, 1> counters, std::int64_t NH, Stream& stream) {
+                      Tensor<std::int32_t, 1> counters, std::int64_t NH, Stream& stream,
+                      std::optional<float> scale) {
   static_assert(kIsCacheOf<T, KV>);
   const std::int64_t B = out.shape[0], T_max = keys.numbers.shape[1];
   const AttentionShape shape =
@@ -295,7 +296,7 @@ void decode_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV
                       kDecodeThreads, kBytes, stream, out.data, q.data, keys.numbers.data,
                       values.numbers.data, keys.scales.data, values.scales.data, position.data,
                       scratch.data, counters.data, T_max, C, static_cast<int>(HS),
-                      attention_scale(HS) * kLog2E);
+                      attention_scale(shape, scale) * kLog2E);
   });
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
@@ -35,7 +36,8 @@ std::int64_t decode_attention_counters(std::int64_t B, std::int64_t NH);
 // token's own k and v are already in the cache. position (B) is in device memory, and the caller
 // guarantees that it is below T_max. The row of a sequence whose position is negative is not
 // written. Other rows of the cache are not read. KV is T, or bf16 or fp16 if T is fp32, or int8
-// with scales. Scores and sums are fp32.
+// with scales. `scale` multiplies the scores; 1 / sqrt(HS) if it is not given. Scores and sums are
+// fp32.
 //
 // scratch holds decode_attention_scratch floats and starts at a multiple of 16 bytes. counters
 // holds decode_attention_counters int32: the caller sets them to 0 once, and each call leaves them
@@ -47,6 +49,7 @@ std::int64_t decode_attention_counters(std::int64_t B, std::int64_t NH);
 template <class T, class KV>
 void decode_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV> values,
                       Tensor<const std::int32_t, 1> position, Tensor<float, 1> scratch,
-                      Tensor<std::int32_t, 1> counters, std::int64_t NH, Stream& stream);
+                      Tensor<std::int32_t, 1> counters, std::int64_t NH, Stream& stream,
+                      std::optional<float> scale = {});
 
 }  // namespace llmc

@@ -15,7 +15,8 @@ std::int64_t flash_attention_backward_scratch(std::int64_t B, std::int64_t T, st
 template <class T>
 void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, In<T, 3> out,
                               In<float, 3> lse, std::int64_t NH, const std::int32_t* doc_start,
-                              Tensor<float, 1> scratch, Stream& stream, const Dropout& dropout) {
+                              Tensor<float, 1> scratch, Stream& stream, const Dropout& dropout,
+                              std::optional<float> scale) {
   const AttentionShape shape = check_attention("out", out, NH);
   check_shape("d_out", d_out, {shape.B, shape.T, shape.C()});
   check_shape("d_qkv", d_qkv, {shape.B, shape.T, 3 * shape.C()});
@@ -31,10 +32,10 @@ void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, 
   dispatch_dropout(dropout, [&]<bool kDropout>() {
     if constexpr (kTensorCoreAttention<T>) {
       launch_flash_backward<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start, shape,
-                                         dropout, stream);
+                                         attention_scale(shape, scale), dropout, stream);
     } else {
       launch_flash_backward_fma<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
-                                             shape, dropout, stream);
+                                             shape, attention_scale(shape, scale), dropout, stream);
     }
   });
 }

@@ -29,9 +29,9 @@ namespace llmc {
 template <class Element, bool kDropout>
 void launch_flash_backward(Element* d_qkv, const Element* d_out, const Element* qkv,
                            const RowTerms& terms, const std::int32_t* doc_start,
-                           const AttentionShape& shape, const Dropout& dropout, Stream& stream) {
+                           const AttentionShape& shape, float scale, const Dropout& dropout,
+                           Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
-    const float scale = attention_scale(shape.HS);
     using KeyTiling = FlashBackwardKeyTiling<Element, kHeadTile, kDropout>;
     launch(flash_attention_backward_key_kernel<Element, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, KeyTiling::kKeys), shape.NH, shape.B}, KeyTiling::kThreads,

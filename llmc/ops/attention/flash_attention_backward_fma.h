@@ -217,9 +217,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fm
 template <class T, bool kDropout>
 void launch_flash_backward_fma(T* d_qkv, const T* d_out, const T* qkv, const RowTerms& terms,
                                const std::int32_t* doc_start, const AttentionShape& shape,
-                               const Dropout& dropout, Stream& stream) {
+                               float scale, const Dropout& dropout, Stream& stream) {
   dispatch_fma_head_tile(shape.HS, [&]<int kHeadTile>() {
-    const float scale = attention_scale(shape.HS);
     using KeyTiling = FlashBackwardKeyFmaTiling<kHeadTile>;
     launch(flash_attention_backward_key_fma_kernel<T, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, KeyTiling::kKeys), shape.NH, shape.B}, kFmaThreads,

@@ -189,14 +189,13 @@ __global__ __launch_bounds__(128, 2) void flash_attention_forward_kernel(
 
 template <class Element, bool kDropout>
 void launch_flash_forward(Element* out, float* lse, const Element* qkv,
-                          const std::int32_t* doc_start, const AttentionShape& shape,
+                          const std::int32_t* doc_start, const AttentionShape& shape, float scale,
                           const Dropout& dropout, Stream& stream) {
   dispatch_head_tile(shape.HS, [&]<int kHeadTile>() {
     using Tiling = FlashForwardTiling<Element, kHeadTile>;
     launch(flash_attention_forward_kernel<Element, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, Tiling::kQueries), shape.NH, shape.B}, Tiling::kThreads,
-           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, attention_scale(shape.HS),
-           dropout);
+           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, scale, dropout);
   });
 }
 

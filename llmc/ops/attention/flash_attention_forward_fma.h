@@ -196,13 +196,13 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fma_kerne
 
 template <class T, bool kDropout>
 void launch_flash_forward_fma(T* out, float* lse, const T* qkv, const std::int32_t* doc_start,
-                              const AttentionShape& shape, const Dropout& dropout, Stream& stream) {
+                              const AttentionShape& shape, float scale, const Dropout& dropout,
+                              Stream& stream) {
   dispatch_fma_head_tile(shape.HS, [&]<int kHeadTile>() {
     using Tiling = FlashForwardFmaTiling<kHeadTile>;
     launch(flash_attention_forward_fma_kernel<T, kHeadTile, kDropout>,
            Grid{ceil_div(shape.T, Tiling::kQueries), shape.NH, shape.B}, kFmaThreads,
-           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, attention_scale(shape.HS),
-           dropout);
+           Tiling::kSharedBytes, stream, out, lse, qkv, doc_start, shape, scale, dropout);
   });
 }
 

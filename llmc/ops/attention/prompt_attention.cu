@@ -13,7 +13,8 @@ namespace llmc {
 
 template <class T, class KV>
 void prompt_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV> values,
-                      Tensor<const PromptTile, 1> tiles, std::int64_t NH, Stream& stream) {
+                      Tensor<const PromptTile, 1> tiles, std::int64_t NH, Stream& stream,
+                      std::optional<float> scale) {
   static_assert(kIsCacheOf<T, KV>);
   const auto [slots, T_max, cache_C] = keys.numbers.shape;
   const AttentionShape shape = check_attention(
@@ -35,7 +36,7 @@ void prompt_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV
                                      T_max,
                                      C,
                                      static_cast<int>(shape.HS),
-                                     attention_scale(shape.HS) * kLog2E};
+                                     attention_scale(shape, scale) * kLog2E};
   if constexpr (std::is_same_v<T, float> || kOneThreadBlocks) {
     launch_prompt_attention_fma(tensors, tiles.shape[0], NH, stream);
   } else {

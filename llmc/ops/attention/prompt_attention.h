@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_layout.h"
@@ -17,7 +18,8 @@ namespace llmc {
 // tokens' own k and v are already in the cache. Other rows of out are not written, and rows of the
 // cache after the last position of a tile are not read. tiles are in device memory; the caller
 // guarantees that their rows, slots and positions exist and that no row is in two tiles. KV is T,
-// or bf16 or fp16 if T is fp32, or int8 with scales. Scores and sums are fp32. Tensor cores
+// or bf16 or fp16 if T is fp32, or int8 with scales. `scale` multiplies the scores; 1 / sqrt(HS) if
+// it is not given. Scores and sums are fp32. Tensor cores
 // multiply probabilities, and values of an INT8 cache, rounded to T.
 //
 // The bits of a row depend only on its q, its position, and the keys and values that it sees: not
@@ -29,6 +31,7 @@ namespace llmc {
 // if a tensor other than tiles does not start at a multiple of 16 bytes (codes: 8 bytes).
 template <class T, class KV>
 void prompt_attention(Tensor<T, 2> out, In<T, 2> q, InCache<KV> keys, InCache<KV> values,
-                      Tensor<const PromptTile, 1> tiles, std::int64_t NH, Stream& stream);
+                      Tensor<const PromptTile, 1> tiles, std::int64_t NH, Stream& stream,
+                      std::optional<float> scale = {});
 
 }  // namespace llmc

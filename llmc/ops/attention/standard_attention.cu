@@ -181,7 +181,8 @@ void launch_dropout_matmul(const Dropout& dropout, HeadMatrix<T> c, Arguments&&.
 template <class T>
 void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4> probabilities,
                                 In<T, 3> qkv, std::int64_t NH, const std::int32_t* doc_start,
-                                Stream& stream, const Dropout& dropout) {
+                                Stream& stream, const Dropout& dropout,
+                                std::optional<float> scale) {
   const ProfileScope scope("attention forward", stream);
   const AttentionShape shape = check_attention("out", out, NH);
   const std::int64_t T_ = shape.T;
@@ -193,7 +194,7 @@ void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4
   const auto p_read = square_heads<const T>(probabilities.data, shape);
   launch_head_matmul<DropoutOperand::none>(
       p, packed_heads(qkv.data, shape, 0), packed_heads(qkv.data, shape, 1).transposed(), nullptr,
-      shape, T_, T_, shape.HS, attention_scale(shape.HS), Dropout{}, stream);
+      shape, T_, T_, shape.HS, attention_scale(shape, scale), Dropout{}, stream);
   constexpr int kThreads = 128;
   launch(causal_softmax_kernel<T>, Grid{ceil_div(shape.B * NH * T_, kThreads / kWarp), 1, 1},
          kThreads, 0, stream, probabilities.data, lse.data, doc_start, shape);
@@ -209,7 +210,8 @@ std::int64_t standard_attention_backward_scratch(std::int64_t B, std::int64_t T,
 template <class T>
 void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In<T, 3> d_out,
                                  In<T, 3> qkv, In<T, 3> out, In<float, 3> lse, std::int64_t NH,
-                                 Tensor<float, 1> scratch, Stream& stream, const Dropout& dropout) {
+                                 Tensor<float, 1> scratch, Stream& stream, const Dropout& dropout,
+                                 std::optional<float> scale) {
   const ProfileScope scope("attention backward", stream);
   const AttentionShape shape = check_attention("out", out, NH);
   const std::int64_t T_ = shape.T;
@@ -232,7 +234,7 @@ void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In
       shape.HS, T_, 1.0f, dropout, stream);
   launch_dropout_matmul<DropoutOperand::product>(
       dropout, p, g, packed_heads(qkv.data, shape, 2).transposed(), terms.dot, shape, T_, T_,
-      shape.HS, attention_scale(shape.HS), dropout, stream);
+      shape.HS, attention_scale(shape, scale), dropout, stream);
   launch_head_matmul<DropoutOperand::none>(packed_heads(d_qkv.data, shape, 0), p_read,
                                            packed_heads(qkv.data, shape, 1), kNoRowDot, shape, T_,
                                            shape.HS, T_, 1.0f, Dropout{}, stream);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_layout.h"
@@ -20,12 +21,13 @@
 namespace llmc {
 
 // Writes out (B, T, C), lse (B, NH, T) and probabilities (B, NH, T, T; before dropout) from qkv
-// (B, T, 3C). doc_start, lse, dropout and errors are as in flash_attention_forward (attention.h),
-// but qkv needs no alignment.
+// (B, T, 3C). doc_start, lse, dropout, scale and errors are as in flash_attention_forward
+// (attention.h), but qkv needs no alignment.
 template <class T>
 void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4> probabilities,
                                 In<T, 3> qkv, std::int64_t NH, const std::int32_t* doc_start,
-                                Stream& stream, const Dropout& dropout = {});
+                                Stream& stream, const Dropout& dropout = {},
+                                std::optional<float> scale = {});
 
 // Floats of scratch that standard_attention_backward needs.
 std::int64_t standard_attention_backward_scratch(std::int64_t B, std::int64_t T, std::int64_t NH);
@@ -37,6 +39,6 @@ template <class T>
 void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In<T, 3> d_out,
                                  In<T, 3> qkv, In<T, 3> out, In<float, 3> lse, std::int64_t NH,
                                  Tensor<float, 1> scratch, Stream& stream,
-                                 const Dropout& dropout = {});
+                                 const Dropout& dropout = {}, std::optional<float> scale = {});
 
 }  // namespace llmc

@@ -34,9 +34,9 @@ void invariant_gemm(Tensor<T, 2> out, const InvariantGemm<T>& product, Stream& s
 }
 
 template <class T>
-void invariant_gemm_gelu(Tensor<T, 2> out, const InvariantGemm<T>& product, Stream& stream) {
-  const auto call =
-      detail::invariant_gemm_call<T, T>(RowEpilogue::gelu, product, out.shape[0], out.shape[1]);
+void invariant_gemm_activation(Tensor<T, 2> out, const InvariantGemm<T>& product, Stream& stream) {
+  const auto call = detail::invariant_gemm_call<T, T>(RowEpilogue::activation, product,
+                                                      out.shape[0], out.shape[1]);
   detail::start_invariant_gemm(call, out, stream);
 }
 
@@ -107,7 +107,7 @@ void invariant_gemm_logits(Tensor<float, 2> out, const InvariantGemm<T>& product
 
 LLMC_INSTANTIATE_PRODUCTS(run_invariant_gemm)
 LLMC_INSTANTIATE(invariant_gemm)
-LLMC_INSTANTIATE(invariant_gemm_gelu)
+LLMC_INSTANTIATE(invariant_gemm_activation)
 LLMC_INSTANTIATE(invariant_gemm_add)
 LLMC_INSTANTIATE_CACHES(invariant_gemm_qkv)
 LLMC_INSTANTIATE(invariant_gemm_logits)

@@ -17,9 +17,9 @@ namespace llmc {
 template <class T>
 void invariant_gemm(Tensor<T, 2> out, const InvariantGemm<T>& product, Stream& stream);
 
-// out (M, N) = gelu(inp · weight + bias).
+// out (M, N) = f(inp · weight + bias), with the activation function f of the product.
 template <class T>
-void invariant_gemm_gelu(Tensor<T, 2> out, const InvariantGemm<T>& product, Stream& stream);
+void invariant_gemm_activation(Tensor<T, 2> out, const InvariantGemm<T>& product, Stream& stream);
 
 // out (M, N) = residual (M, N) + inp · weight + bias. out may be residual.
 template <class T>

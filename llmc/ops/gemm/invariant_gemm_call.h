@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/ops/activation.h"
 #include "llmc/ops/cache_rows.h"
 #include "llmc/ops/gemm/code_matrix.h"
 #include "llmc/ops/quantize.h"
@@ -49,19 +50,20 @@ struct InvariantGemm {
   CodeMatrix codes;           // INT8 weights
   RowQuantizer quantizer;     // only with INT8 weights
   RowFaults faults;
-  const float* gelu_factors = nullptr;  // (N): the results of GELU are multiplied by them
+  Activation activation = Activation::gelu_new;
+  const float* gelu_factors = nullptr;  // (N): the results of the activation are multiplied by them
   Tensor<const T, 1> bias;              // (N); no data: none
   RowKind kind = RowKind::generated;
-  float norm_epsilon = 1e-5f;  // added to the variance, as in all GPT-2 models
+  float norm_epsilon = 1e-5f;  // added to the variance
 };
 
 // The operation on a sum after the bias is added.
 enum class RowEpilogue {
-  store,   // out = s
-  gelu,    // out = gelu(s)
-  add,     // out = residual + s
-  qkv,     // the first third of the columns to out, the others to the caches
-  logits,  // out = s, in fp32; the weight is (N, K)
+  store,       // out = s
+  activation,  // out = f(s), f the activation function
+  add,         // out = residual + s
+  qkv,         // the first third of the columns to out, the others to the caches
+  logits,      // out = s, in fp32; the weight is (N, K)
 };
 
 // The arguments of a launch. TO is the type of out: float for the logits, T otherwise.
@@ -78,6 +80,7 @@ struct InvariantGemmCall {
   CodeMatrix codes;
   RowQuantizer quantizer;
   RowFaults faults;
+  Activation activation = Activation::gelu_new;
   const float* gelu_factors = nullptr;
   const T* bias = nullptr;
   TO* out = nullptr;

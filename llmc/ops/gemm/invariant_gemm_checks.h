@@ -63,6 +63,7 @@ InvariantGemmCall<T, TO, KV> invariant_gemm_call(RowEpilogue epilogue,
   call.codes = product.codes;
   call.quantizer = product.quantizer;
   call.faults = product.faults;
+  call.activation = product.activation;
   call.gelu_factors = product.gelu_factors;
   call.bias = product.bias.data;
   return call;

@@ -13,7 +13,7 @@
 #include "llmc/device/floats.h"
 #include "llmc/device/host/executor.h"
 #include "llmc/device/host/worker_pool.h"
-#include "llmc/ops/gelu_gate.h"
+#include "llmc/ops/activation_value.h"
 #include "llmc/ops/gemm/invariant_gemm_call.h"
 
 namespace llmc::host_rows {
@@ -112,15 +112,18 @@ __forceinline__ void finish_rows(const InvariantGemmCall<T, TO, KV>& call, std::
     }
   };
   const auto out_place = [&](std::int64_t r) { return call.out + r * call.out_stride + column; };
-  if (call.epilogue == RowEpilogue::gelu) {
+  if (call.epilogue == RowEpilogue::activation) {
     const float* const factors = call.gelu_factors;
-    const auto gelu = [&]<int N>(Floats<N> s, std::int64_t, std::int64_t j)
-        __attribute__((always_inline)) {
-      s *= gelu_gate<T>(s);
-      if (factors != nullptr) s *= load_floats<N>(factors + column + j);
-      return s;
+    const auto write_values = [&]<class F>(F) {
+      const auto value = [&]<int N>(const Floats<N>& s, std::int64_t, std::int64_t j)
+          __attribute__((always_inline)) {
+        Floats<N> y = F::template value<T>(s);
+        if (factors != nullptr) y *= load_floats<N>(factors + column + j);
+        return y;
+      };
+      write(out_place, 0, n, value);
     };
-    write(out_place, 0, n, gelu);
+    dispatch_activation(call.activation, write_values);
   } else if (call.residual != nullptr) {
     const T* const residual = call.residual + column;
     const std::int64_t stride = call.out_stride;

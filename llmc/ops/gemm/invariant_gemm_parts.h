@@ -8,7 +8,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
-#include "llmc/ops/gelu_gate.h"
+#include "llmc/ops/activation_value.h"
 #include "llmc/ops/gemm/invariant_gemm_call.h"
 
 namespace llmc::row_kernels {
@@ -141,8 +141,8 @@ __device__ __forceinline__ void finish_sums(const InvariantGemmCall<T, TO, KV>& 
       return store_numbers(cache + column - (is_key ? C : 2 * C), s);
     }
   }
-  if (call.epilogue == RowEpilogue::gelu) {
-    s = s * gelu_gate<T>(s);
+  if (call.epilogue == RowEpilogue::activation) {
+    s = activation_value<T>(call.activation, s);
     if (call.gelu_factors != nullptr) s *= load_numbers<V>(call.gelu_factors + column);
   }
   const std::int64_t stride = call.epilogue == RowEpilogue::qkv ? C : call.out_stride;

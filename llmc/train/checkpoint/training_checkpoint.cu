@@ -24,6 +24,7 @@ namespace {
 // The key of a checkpoint's state for RunPosition::protected_checkpoint.
 constexpr const char* kProtectedKey = "protected_checkpoint";
 
+// The tensors of all parameters; `prefix` comes before their names.
 std::vector<TensorHeader> tensor_headers(const ParameterTable& table, const std::string& prefix) {
   std::vector<TensorHeader> headers;
   for (const ParameterSpec& spec : table.specs()) {
@@ -40,7 +41,7 @@ void collect_weights(RunState& state, Stream& stream, const Write& write) {
   for (const ParameterSpec& spec : state.table().specs()) {
     values.resize(static_cast<std::size_t>(spec.size()));
     state.get_weight(spec, values.data(), stream);
-    write("transformer." + spec.name, spec, values);
+    write(huggingface_name(spec.name), spec, values);
   }
 }
 template <class Write>
@@ -72,7 +73,7 @@ void write_tensors(CheckpointWriter& writer, RunState& state, Stream& stream) {
     };
   };
   SafetensorsWriter& weights =
-      writer.tensor_file(kWeightsName, tensor_headers(table, "transformer."));
+      writer.tensor_file(kWeightsName, huggingface_tensors(tensor_headers(table, "")));
   collect_weights(state, stream, write_to(weights));
   weights.finish();
   std::vector<TensorHeader> headers = tensor_headers(table, "first_moment.");
@@ -179,8 +180,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   WorkProgress progress("loading " + path.string(), state.table().count());
   std::vector<float> first, second;
   for (const ParameterSpec& spec : state.table().specs()) {
-    const auto load = [&](const std::string& prefix, std::vector<float>& values) {
-      const std::string name = prefix + spec.name;
+    const auto load = [&](const std::string& name, std::vector<float>& values) {
       values.resize(static_cast<std::size_t>(spec.size()));
       if (state.first_rank()) {
         reader.load(name, spec.shape, values.data());
@@ -192,10 +192,10 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
       }
       state.broadcast(values, stream);
     };
-    load("transformer.", first);
+    load(huggingface_name(spec.name), first);
     state.set_weight(spec, first.data(), stream);
-    load("first_moment.", first);
-    load("second_moment.", second);
+    load("first_moment." + spec.name, first);
+    load("second_moment." + spec.name, second);
     state.set_moments(spec, first.data(), second.data(), stream);
     progress.add(spec.size());
   }

@@ -6,6 +6,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/device/dtype.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/nn/parameter_table.h"
 
 namespace llmc {
@@ -24,6 +25,12 @@ std::string ranks_text(const RunConfig& run) {
          (pp > 1 ? std::to_string(pp) + " pipeline " : "") + "ranks";
 }
 
+// The properties in which the model differs from GPT-2: "; n_inner 128, tie_word_embeddings false".
+std::string family_text(const ModelConfig& shape) {
+  const std::string text = differences_from_gpt2(to_huggingface(shape, std::nullopt));
+  return text.empty() ? "" : "; " + text;
+}
+
 }  // namespace
 
 void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
@@ -37,7 +44,7 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
                 " channels, context " + std::to_string(shape.context) + ", vocabulary " +
                 std::to_string(shape.vocabulary) + ": " +
                 std::to_string(gpt2_parameters(shape).count()) + " parameters, " +
-                dtype_name(run.precision.dtype));
+                dtype_name(run.precision.dtype) + family_text(shape));
   if (!run.training()) return;
   Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
                 std::to_string(run.tokens_per_step()) + " tokens (" +

@@ -1,0 +1,66 @@
+#include <type_traits>
+
+#include "llmc/device/device.h"
+#include "llmc/ops/activation.h"
+#include "llmc/ops/activation_value.h"
+#include "llmc/ops/elementwise.h"
+#include "llmc/ops/gelu.h"
+#include "llmc/ops/instantiate.h"
+
+namespace llmc {
+
+template <class T, class F>
+__global__ void activation_forward_kernel(T* out, const T* inp, std::int64_t n) {
+  constexpr int N = kPerThread<T>;
+  const std::int64_t i = global_thread() * N;
+  if (i >= n) return;
+  const Floats<N> x = load_floats_up_to<N>(inp + i, n - i);
+  store_floats_up_to(out + i, F::template value<T>(x), n - i);
+}
+
+template <class T, class F>
+__global__ void activation_backward_kernel(T* d_inp, const T* d_out, const T* inp, std::int64_t n) {
+  constexpr int N = kPerThread<T>;
+  const std::int64_t i = global_thread() * N;
+  if (i >= n) return;
+  const Floats<N> x = load_floats_up_to<N>(inp + i, n - i);
+  const Floats<N> d = load_floats_up_to<N>(d_out + i, n - i);
+  store_floats_up_to(d_inp + i, d * F::template derivative<T>(x), n - i);
+}
+
+template <class T>
+void activation_forward(Tensor<T, 2> out, In<T, 2> inp, Activation f, Stream& stream) {
+  check_shape("out", out, {inp.shape[0], inp.shape[1]});
+  const std::int64_t n = out.size();
+  dispatch_activation(f, [&]<class F>(F) {
+    if constexpr (std::is_same_v<F, TanhGelu>) {
+      gelu_forward<T>(out, inp, stream);
+    } else {
+      const ProfileScope scope("activation forward", stream, memory_traffic(out, inp));
+      launch_elementwise<kPerThread<T>>(activation_forward_kernel<T, F>, n, stream, out.data,
+                                        inp.data, n);
+    }
+  });
+}
+
+template <class T>
+void activation_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Activation f,
+                         Stream& stream) {
+  check_shape("d_inp", d_inp, {inp.shape[0], inp.shape[1]});
+  check_shape("d_out", d_out, {inp.shape[0], inp.shape[1]});
+  const std::int64_t n = d_inp.size();
+  dispatch_activation(f, [&]<class F>(F) {
+    if constexpr (std::is_same_v<F, TanhGelu>) {
+      gelu_backward<T>(d_inp, d_out, inp, stream);
+    } else {
+      const ProfileScope scope("activation backward", stream, memory_traffic(d_inp, d_out, inp));
+      launch_elementwise<kPerThread<T>>(activation_backward_kernel<T, F>, n, stream, d_inp.data,
+                                        d_out.data, inp.data, n);
+    }
+  });
+}
+
+LLMC_INSTANTIATE(activation_forward)
+LLMC_INSTANTIATE(activation_backward)
+
+}  // namespace llmc
