@@ -120,7 +120,8 @@ TEST_SUITE("shard layout") {
     }
     CHECK(layout.trainable_whole_size() == layout.whole_size());
     CHECK(layout.trainable_shard_size() == layout.shard_size());
-    CHECK(layout.largest_trainable_layer() == layout.largest_layer());
+    for (const bool has_tokens : {true, false})
+      CHECK(layout.largest_trainable_block(has_tokens) == layout.largest_block(has_tokens));
   }
 
   TEST_CASE("wrong stages and places are refused") {

@@ -38,7 +38,7 @@ void flash_forward(llmc::Tensor<T, 3> out, llmc::Tensor<float, 3> lse, llmc::Ten
     const llmc::AttentionShape shape = llmc::check_attention("out", out, NH);
     llmc::dispatch_dropout(dropout, [&]<bool kDropout>() {
       llmc::launch_flash_forward<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape,
-                                              dropout, stream);
+                                              llmc::attention_scale(shape, {}), dropout, stream);
     });
   } else {
     llmc::flash_attention_forward<T>(out, lse, qkv, NH, doc_start, stream, dropout);
@@ -56,7 +56,8 @@ void flash_backward(llmc::Tensor<T, 3> d_qkv, llmc::Tensor<T, 3> d_out, llmc::Te
         llmc::compute_row_terms(scratch.data, out.data, d_out.data, lse.data, shape, stream);
     llmc::dispatch_dropout(dropout, [&]<bool kDropout>() {
       llmc::launch_flash_backward<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
-                                               shape, dropout, stream);
+                                               shape, llmc::attention_scale(shape, {}), dropout,
+                                               stream);
     });
   } else {
     llmc::flash_attention_backward<T>(d_qkv, d_out, qkv, out, lse, NH, doc_start, scratch, stream,
