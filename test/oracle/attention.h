@@ -2,6 +2,8 @@
 // includes this file.
 #pragma once
 
+#include <optional>
+
 #include "test/oracle/dropout.h"
 #include "test/oracle/vec.h"
 
@@ -23,9 +25,10 @@ struct AttentionRow {
   double log_sum_exp = 0;
 };
 
-// Softmax of q . k / sqrt(HS) of one query over the keys that it sees, `first` .. i.
+// Softmax of scale * q . k of one query over the keys that it sees, `first` .. i. The scale is
+// 1 / sqrt(HS) if it is not given.
 AttentionRow attention_row(const Vec& qkv, const PackedQkv& layout, Index b, Index h, Index i,
-                           Index first);
+                           Index first, std::optional<double> scale = {});
 
 struct Attention {
   Vec out;          // (B, T, C)
@@ -35,9 +38,10 @@ struct Attention {
 // qkv (B, T, 3C). Query i sees key j of the same batch row if doc_start[b * T + i] <= j <= i; an
 // empty doc_start means one document per row (all zeros). `factor` multiplies the probabilities
 // after the softmax: dropout. Queries before `first_query` are skipped, and their results are zero.
+// `scale` as in attention_row().
 Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS,
                             const Ints& doc_start = {}, const AttentionFactor& factor = {},
-                            Index first_query = 0);
+                            Index first_query = 0, std::optional<double> scale = {});
 
 // d_out (B, T, C); returns d_qkv (B, T, 3C), packed like qkv. Through the softmax:
 // d_score[j] = p[j] * (dp[j] - sum_j' p[j'] dp[j']) with dp[j] = factor[j] d_out . v[j]. Queries
@@ -45,6 +49,6 @@ Attention attention_forward(const Vec& qkv, Index B, Index T, Index NH, Index HS
 // query sees a later key.
 Vec attention_backward(const Vec& d_out, const Vec& qkv, Index B, Index T, Index NH, Index HS,
                        const Ints& doc_start = {}, const AttentionFactor& factor = {},
-                       Index first_query = 0);
+                       Index first_query = 0, std::optional<double> scale = {});
 
 }  // namespace llmc::oracle

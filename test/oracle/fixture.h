@@ -58,6 +58,8 @@ class Fixture {
     return tensors_.contains(key) || numbers_.contains(key);
   }
 
+  bool has_text(const std::string& key) const { return texts_.contains(key); }
+
   const std::string& text(const std::string& key) const { return find(texts_, key); }
   double number(const std::string& key) const { return find(numbers_, key); }
   Index integer(const std::string& key) const { return static_cast<Index>(number(key)); }
@@ -79,7 +81,16 @@ class Fixture {
   }
 
   Config config() const {
-    return {integer("T_max"), integer("V"), integer("L"), integer("NH"), integer("C")};
+    Config config{integer("T_max"), integer("V"), integer("L"), integer("NH"), integer("C")};
+    if (has_text("activation")) config.activation = activation_named(text("activation"));
+    if (has("inner")) config.inner = integer("inner");
+    if (has("norm_epsilon")) config.norm_epsilon = number("norm_epsilon");
+    if (has("scale_attention")) config.scale_attention = integer("scale_attention") != 0;
+    if (has("scale_attention_by_layer")) {
+      config.scale_attention_by_layer = integer("scale_attention_by_layer") != 0;
+    }
+    if (has("tied_head")) config.tied_head = integer("tied_head") != 0;
+    return config;
   }
 
   // The batch that the gradients belong to. The training fixture has several batches instead.
@@ -117,6 +128,15 @@ class Fixture {
     double amplitude = 0, offset = 0;
     Shape shape;
   };
+
+  Activation activation_named(const std::string& name) const {
+    const std::map<std::string, Activation> names = {
+        {"gelu", Activation::gelu},
+        {"gelu_new", Activation::gelu_new},
+        {"gelu_pytorch_tanh", Activation::gelu_pytorch_tanh},
+        {"relu", Activation::relu}};
+    return find(names, name);
+  }
 
   static Index width(const std::string& dtype) { return dtype == "f64" ? 8 : 4; }
 

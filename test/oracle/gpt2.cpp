@@ -11,8 +11,13 @@ Index element_count(const Shape& shape) {
   return n;
 }
 
+double Config::attention_scale(Index layer) const {
+  const double by_size = scale_attention ? 1 / std::sqrt(static_cast<double>(HS())) : 1;
+  return scale_attention_by_layer ? by_size / static_cast<double>(layer + 1) : by_size;
+}
+
 std::vector<NamedShape> parameter_shapes(const Config& config) {
-  const Index C = config.C;
+  const Index C = config.C, inner = config.inner_size();
   std::vector<NamedShape> shapes = {{"wte.weight", {config.V, C}},
                                     {"wpe.weight", {config.T_max, C}}};
   const auto affine = [&](const std::string& name, Shape weight) {
@@ -24,10 +29,11 @@ std::vector<NamedShape> parameter_shapes(const Config& config) {
     affine(block_name(l, "attn.c_attn"), {C, 3 * C});
     affine(block_name(l, "attn.c_proj"), {C, C});
     affine(block_name(l, "ln_2"), {C});
-    affine(block_name(l, "mlp.c_fc"), {C, 4 * C});
-    affine(block_name(l, "mlp.c_proj"), {4 * C, C});
+    affine(block_name(l, "mlp.c_fc"), {C, inner});
+    affine(block_name(l, "mlp.c_proj"), {inner, C});
   }
   affine("ln_f", {C});
+  if (!config.tied_head) shapes.push_back({config.head_name(), {config.V, C}});
   return shapes;
 }
 
@@ -60,20 +66,22 @@ Vec branch_with_dropout(Vec x, const Dropout& dropout, Index layer, Index branch
 Vec block_forward(const Config& config, const Tensors& p, Index layer, const Batch& batch,
                   BlockActivations& a, const Dropout& dropout) {
   const Index N = batch.B * batch.T;
-  const Index C = config.C;
+  const Index C = config.C, inner = config.inner_size();
+  const double eps = config.norm_epsilon, scale = config.attention_scale(layer);
   const auto w = [&](const char* name) -> const Vec& { return p.at(block_name(layer, name)); };
-  a.ln_1 = layernorm_forward(a.input, w("ln_1.weight"), w("ln_1.bias"), N, C);
+  a.ln_1 = layernorm_forward(a.input, w("ln_1.weight"), w("ln_1.bias"), N, C, eps);
   a.qkv = linear_forward(a.ln_1.out, w("attn.c_attn.weight"), w("attn.c_attn.bias"), N, C, 3 * C);
   a.attention = attention_forward(a.qkv, batch.B, batch.T, config.NH, config.HS(), batch.doc_start,
-                                  attention_factor(dropout, layer));
+                                  attention_factor(dropout, layer), 0, scale);
   const Vec proj =
       linear_forward(a.attention.out, w("attn.c_proj.weight"), w("attn.c_proj.bias"), N, C, C);
   a.residual_mid =
       residual_forward(a.input, branch_with_dropout(proj, dropout, layer, 2, batch, C));
-  a.ln_2 = layernorm_forward(a.residual_mid, w("ln_2.weight"), w("ln_2.bias"), N, C);
-  a.fc = linear_forward(a.ln_2.out, w("mlp.c_fc.weight"), w("mlp.c_fc.bias"), N, C, 4 * C);
-  a.gelu = gelu_forward(a.fc);
-  const Vec mlp = linear_forward(a.gelu, w("mlp.c_proj.weight"), w("mlp.c_proj.bias"), N, 4 * C, C);
+  a.ln_2 = layernorm_forward(a.residual_mid, w("ln_2.weight"), w("ln_2.bias"), N, C, eps);
+  a.fc = linear_forward(a.ln_2.out, w("mlp.c_fc.weight"), w("mlp.c_fc.bias"), N, C, inner);
+  a.activated = activation_forward(config.activation, a.fc);
+  const Vec mlp =
+      linear_forward(a.activated, w("mlp.c_proj.weight"), w("mlp.c_proj.bias"), N, inner, C);
   return residual_forward(a.residual_mid, branch_with_dropout(mlp, dropout, layer, 3, batch, C));
 }
 
@@ -92,8 +100,9 @@ Activations forward(const Config& config, const Tensors& p, const Batch& batch,
     x = block_forward(config, p, l, batch, a.blocks[l], dropout);
   }
   a.final_residual = std::move(x);
-  a.ln_f = layernorm_forward(a.final_residual, p.at("ln_f.weight"), p.at("ln_f.bias"), N, config.C);
-  a.logits = lm_head_forward(a.ln_f.out, p.at("wte.weight"), N, config.C, config.V);
+  a.ln_f = layernorm_forward(a.final_residual, p.at("ln_f.weight"), p.at("ln_f.bias"), N, config.C,
+                             config.norm_epsilon);
+  a.logits = lm_head_forward(a.ln_f.out, p.at(config.head_name()), N, config.C, config.V);
   if (!batch.targets.empty()) a.classifier = classifier(a.logits, batch.targets, N, config.V);
   return a;
 }
@@ -106,21 +115,22 @@ Vec block_backward(const Config& config, const Tensors& p, Index layer, const Ba
                    const BlockActivations& a, const Vec& d_out, Tensors& d,
                    const Dropout& dropout) {
   const Index N = batch.B * batch.T;
-  const Index C = config.C;
+  const Index C = config.C, inner = config.inner_size();
+  const double eps = config.norm_epsilon, scale = config.attention_scale(layer);
   const auto w = [&](const char* name) -> const Vec& { return p.at(block_name(layer, name)); };
   const auto add_gradients = [&](const std::string& name, const Vec& weight, const Vec& bias) {
     add_to(d.at(block_name(layer, name + ".weight")), weight);
     add_to(d.at(block_name(layer, name + ".bias")), bias);
   };
   const LinearGradients proj =
-      linear_backward(branch_with_dropout(d_out, dropout, layer, 3, batch, C), a.gelu,
-                      w("mlp.c_proj.weight"), N, 4 * C, C);
+      linear_backward(branch_with_dropout(d_out, dropout, layer, 3, batch, C), a.activated,
+                      w("mlp.c_proj.weight"), N, inner, C);
   add_gradients("mlp.c_proj", proj.w, proj.b);
-  const LinearGradients fc =
-      linear_backward(gelu_backward(proj.x, a.fc), a.ln_2.out, w("mlp.c_fc.weight"), N, C, 4 * C);
+  const LinearGradients fc = linear_backward(activation_backward(config.activation, proj.x, a.fc),
+                                             a.ln_2.out, w("mlp.c_fc.weight"), N, C, inner);
   add_gradients("mlp.c_fc", fc.w, fc.b);
   const LayerNormGradients ln_2 =
-      residual_layernorm_backward(fc.x, d_out, a.residual_mid, w("ln_2.weight"), N, C);
+      residual_layernorm_backward(fc.x, d_out, a.residual_mid, w("ln_2.weight"), N, C, eps);
   add_gradients("ln_2", ln_2.weight, ln_2.bias);
 
   const LinearGradients attn_proj =
@@ -128,12 +138,12 @@ Vec block_backward(const Config& config, const Tensors& p, Index layer, const Ba
                       w("attn.c_proj.weight"), N, C, C);
   add_gradients("attn.c_proj", attn_proj.w, attn_proj.b);
   const Vec d_qkv = attention_backward(attn_proj.x, a.qkv, batch.B, batch.T, config.NH, config.HS(),
-                                       batch.doc_start, attention_factor(dropout, layer));
+                                       batch.doc_start, attention_factor(dropout, layer), 0, scale);
   const LinearGradients attn_qkv =
       linear_backward(d_qkv, a.ln_1.out, w("attn.c_attn.weight"), N, C, 3 * C);
   add_gradients("attn.c_attn", attn_qkv.w, attn_qkv.b);
   const LayerNormGradients ln_1 =
-      residual_layernorm_backward(attn_qkv.x, ln_2.x, a.input, w("ln_1.weight"), N, C);
+      residual_layernorm_backward(attn_qkv.x, ln_2.x, a.input, w("ln_1.weight"), N, C, eps);
   add_gradients("ln_1", ln_1.weight, ln_1.bias);
   return ln_1.x;
 }
@@ -145,10 +155,10 @@ Tensors backward(const Config& config, const Tensors& p, const Batch& batch, con
   const Index N = batch.B * batch.T;
   Tensors d = zeros_like_parameters(config);
   const LmHeadGradients head = lm_head_backward(a.classifier.d_logits, a.ln_f.out,
-                                                p.at("wte.weight"), N, config.C, config.V);
-  add_to(d.at("wte.weight"), head.wte);
-  const LayerNormGradients ln_f =
-      layernorm_backward(head.h, a.final_residual, p.at("ln_f.weight"), N, config.C);
+                                                p.at(config.head_name()), N, config.C, config.V);
+  add_to(d.at(config.head_name()), head.wte);
+  const LayerNormGradients ln_f = layernorm_backward(head.h, a.final_residual, p.at("ln_f.weight"),
+                                                     N, config.C, config.norm_epsilon);
   add_to(d.at("ln_f.weight"), ln_f.weight);
   add_to(d.at("ln_f.bias"), ln_f.bias);
   Vec d_x = ln_f.x;

@@ -1,12 +1,14 @@
 // GPT-2 in double precision, forward, backward and training step, composed from ops.h.
 //
 // It can be read as the definition of the model (Radford et al. 2019): pre-norm blocks, learned
-// positions, tanh-GELU, tied embedding. A map holds the parameters by their Hugging Face names, not
-// by index. The speed is enough for the small shapes of tests.
+// positions, tanh-GELU, tied embedding, and of the variants that transformers' GPT2Config names. A
+// map holds the parameters by their Hugging Face names, not by index. The speed is enough for the
+// small shapes of tests.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +23,17 @@ namespace llmc::oracle {
 struct Config {
   Index T_max = 0;  // context: rows of wpe
   Index V = 0, L = 0, NH = 0, C = 0;
+  Activation activation = Activation::gelu_new;  // of the MLP
+  std::optional<Index> inner = {};               // width of the MLP; 4C if not set
+  double norm_epsilon = kLayerNormEps;           // of all LayerNorms
+  bool scale_attention = true;                   // scores are divided by sqrt(HS)
+  bool scale_attention_by_layer = false;         // scores are divided by the layer's number, from 1
+  bool tied_head = true;                         // the LM head is wte.weight, not lm_head.weight
+
   Index HS() const { return C / NH; }
+  Index inner_size() const { return inner.value_or(4 * C); }
+  double attention_scale(Index layer) const;  // factor of q . k in layer 0, 1, ...
+  std::string head_name() const { return tied_head ? "wte.weight" : "lm_head.weight"; }
 };
 
 using Shape = std::vector<Index>;
@@ -57,8 +69,8 @@ struct BlockActivations {
   Attention attention;  // (B, T, C)
   Vec residual_mid;     // (B, T, C) residual stream after attention
   LayerNorm ln_2;       // (B, T, C)
-  Vec fc;               // (B, T, 4C) before the GELU
-  Vec gelu;             // (B, T, 4C)
+  Vec fc;               // (B, T, inner) before the activation function
+  Vec activated;        // (B, T, inner)
 };
 
 struct Activations {
@@ -73,7 +85,7 @@ struct Activations {
 Activations forward(const Config& config, const Tensors& p, const Batch& batch,
                     const Dropout& dropout = {});
 
-// The gradient of the mean loss with respect to every parameter. The tied wte.weight receives two
+// The gradient of the mean loss with respect to every parameter. A tied wte.weight receives two
 // parts: from the head and from the embedding.
 Tensors backward(const Config& config, const Tensors& p, const Batch& batch, const Activations& a,
                  const Dropout& dropout = {});

@@ -208,6 +208,72 @@ Vec gelu_backward(const Vec& d_y, const Vec& x) {
   return d_x;
 }
 
+// ---- the activation functions of the MLP, by their names in transformers ---------------------
+
+namespace {
+
+// Phi(x), without the cancellation of 1 + erf(x / sqrt(2)) at negative x.
+double normal_distribution(double x) {
+  return std::erfc(-x / std::sqrt(2.0)) / 2;
+}
+
+double exact_gelu(double x) {
+  return x * normal_distribution(x);
+}
+
+double exact_gelu_derivative(double x) {
+  const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
+  return normal_distribution(x) + x * density;
+}
+
+double relu(double x) {
+  return x > 0 ? x : 0;
+}
+
+double relu_derivative(double x) {
+  return x > 0 ? 1 : 0;
+}
+
+Vec elementwise_product(Vec a, const Vec& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] *= b[i];
+  return a;
+}
+
+Vec mapped(const Vec& x, double (*function)(double)) {
+  Vec y(x.size());
+  std::transform(x.begin(), x.end(), y.begin(), function);
+  return y;
+}
+
+}  // namespace
+
+Vec activation_forward(Activation kind, const Vec& x) {
+  switch (kind) {
+    case Activation::gelu:
+      return mapped(x, exact_gelu);
+    case Activation::relu:
+      return mapped(x, relu);
+    case Activation::gelu_new:
+    case Activation::gelu_pytorch_tanh:
+      break;
+  }
+  return gelu_forward(x);
+}
+
+Vec activation_backward(Activation kind, const Vec& d_y, const Vec& x) {
+  expect_size("d_y", d_y.size(), static_cast<Index>(x.size()));
+  switch (kind) {
+    case Activation::gelu:
+      return elementwise_product(d_y, mapped(x, exact_gelu_derivative));
+    case Activation::relu:
+      return elementwise_product(d_y, mapped(x, relu_derivative));
+    case Activation::gelu_new:
+    case Activation::gelu_pytorch_tanh:
+      break;
+  }
+  return gelu_backward(d_y, x);
+}
+
 // ---- softmax cross-entropy -----------------------------------------------------------------
 
 Classifier classifier(const Vec& logits, const Ints& targets, Index N, Index V,

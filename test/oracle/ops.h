@@ -116,6 +116,17 @@ Vec gelu_forward(const Vec& x);
 
 Vec gelu_backward(const Vec& d_y, const Vec& x);
 
+// ---- the activation functions of the MLP, by their names in transformers ---------------------
+
+// gelu is x * Phi(x) with the distribution function Phi of the normal distribution; gelu_new and
+// gelu_pytorch_tanh are two names of its approximation above; relu is max(x, 0).
+enum class Activation { gelu, gelu_new, gelu_pytorch_tanh, relu };
+
+Vec activation_forward(Activation kind, const Vec& x);
+
+// At 0, the derivative of relu is 0, as in PyTorch.
+Vec activation_backward(Activation kind, const Vec& d_y, const Vec& x);
+
 // ---- softmax cross-entropy -----------------------------------------------------------------
 
 struct Classifier {

@@ -3,8 +3,9 @@
 //
 // The forward pass multiplies the numbers that codes stand for. The backward pass differentiates
 // that pass, as if rounding to a code were the identity; where a code was clamped, its derivative
-// is 0. The logits multiply hidden states that are not quantized by quantized token embeddings,
-// which the sum of the embeddings uses too. Nothing else is quantized.
+// is 0. The logits multiply hidden states that are not quantized by a quantized head, which is the
+// token embeddings that the sum of the embeddings uses too, or a matrix of its own. Nothing else is
+// quantized.
 #pragma once
 
 #include <functional>
@@ -33,7 +34,7 @@ struct QuantizedBlock {
 
 class QuantizedGpt2 {
  public:
-  // `parameters`: matrices and token embeddings are the numbers that their codes stand for.
+  // `parameters`: matrices, token embeddings and head are the numbers that their codes stand for.
   QuantizedGpt2(const Config& config, Tensors parameters, QuantizeInput quantize)
       : config_(config), p_(std::move(parameters)), quantize_(std::move(quantize)) {}
 
