@@ -39,7 +39,7 @@ def decode(ids):
     return b"".join(b"<|endoftext|>" if i == 256 else bytes([BYTE_ORDER[i]]) for i in ids)
 
 
-def tensors(layers, channels, context, vocabulary):
+def tensors(layers, channels, context, vocabulary, inner, untied):
     """Yields (name, shape, amplitude) of each tensor; amplitude None: constant LayerNorm weights. The
     amplitudes are large enough that the likeliest token leads clearly."""
     C, amplitude = channels, (3 / channels) ** 0.5
@@ -48,7 +48,7 @@ def tensors(layers, channels, context, vocabulary):
     for layer in range(layers):
         h = f"h.{layer}."
         for name, rows, columns, gain in (("attn.c_attn", C, 3 * C, 1.5), ("attn.c_proj", C, C, 1.5),
-                                          ("mlp.c_fc", C, 4 * C, 1.0), ("mlp.c_proj", 4 * C, C, 1.0)):
+                                          ("mlp.c_fc", C, inner, 1.0), ("mlp.c_proj", inner, C, 1.0)):
             yield h + name + ".weight", (rows, columns), gain * amplitude
             yield h + name + ".bias", (columns,), 0.1
         for name in ("ln_1", "ln_2"):
@@ -56,19 +56,24 @@ def tensors(layers, channels, context, vocabulary):
             yield h + name + ".bias", (C,), 0.1
     yield "ln_f.weight", (C,), None
     yield "ln_f.bias", (C,), 0.1
+    if untied:
+        yield "lm_head.weight", (vocabulary, C), 1.0
 
 
 def write_model(folder, layers, heads, channels, context, vocabulary=257, seed=0, **config):
     """Writes config.json and model.safetensors to `folder`, which it creates if it is missing. Returns
-    the folder. All other keyword arguments go into config.json."""
+    the folder. All other keyword arguments go into config.json; n_inner and tie_word_embeddings also
+    change the tensors."""
+    inner, untied = config.get("n_inner") or 4 * channels, not config.get("tie_word_embeddings", True)
     numbers, data, header = random.Random(seed), bytearray(), {}
-    for name, shape, amplitude in tensors(layers, channels, context, vocabulary):
+    for name, shape, amplitude in tensors(layers, channels, context, vocabulary, inner, untied):
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
         gain = 2.0 if name == "ln_f.weight" else 1.0
         values = [gain if amplitude is None else amplitude * (2 * numbers.random() - 1) for _ in range(count)]
         begin = len(data)
         data += array.array("f", values).tobytes()
-        header["transformer." + name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
+        name = name if name.startswith("lm_head.") else "transformer." + name
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, len(data)]}
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     text += b" " * (-len(text) % 8)
     folder = Path(folder)
