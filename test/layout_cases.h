@@ -33,7 +33,8 @@ struct LayoutCase {
            std::to_string(o.layers) + " layers, B " + std::to_string(o.B) +
            (o.dropout.embedding > 0 ? ", dropout" : "") + (o.masks_targets ? ", masked" : "") +
            (o.documents ? ", documents" : "") + (o.logits_rows > 0 ? ", chunks" : "") +
-           (o.standard_attention ? ", standard attention" : "");
+           (o.standard_attention ? ", standard attention" : "") +
+           (o.differs_from_gpt2 ? ", differs from GPT-2" : "");
   }
   std::string text() const { return layout.text() + ", " + work(); }
 };
@@ -67,6 +68,7 @@ inline LayoutCase make_case(const Layout& layout, std::int64_t vocabulary, int n
   c.options.B = number % 3 == 2 ? 3 : 1;
   c.options.logits_rows = number % 5 < 2 ? 5 : 0;  // the last chunk has fewer rows
   c.options.standard_attention = number % 7 == 3;
+  c.options.differs_from_gpt2 = number % 4 == 3;
   return c;
 }
 

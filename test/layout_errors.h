@@ -24,11 +24,20 @@ struct OracleResults {
 };
 
 inline oracle::Config oracle_config(const ModelConfig& config) {
+  constexpr oracle::Activation kActivations[] = {
+      oracle::Activation::gelu_new, oracle::Activation::gelu_pytorch_tanh, oracle::Activation::gelu,
+      oracle::Activation::relu};  // in the order of Activation
   return {.T_max = config.context,
           .V = config.vocabulary,
           .L = config.layers,
           .NH = config.heads,
-          .C = config.channels};
+          .C = config.channels,
+          .activation = kActivations[static_cast<std::size_t>(config.activation)],
+          .inner = config.inner,
+          .norm_epsilon = config.norm_epsilon,
+          .scale_attention = config.scale_attention,
+          .scale_attention_by_layer = config.scale_attention_by_layer,
+          .tied_head = config.tied_head};
 }
 
 // The loss of a batch, whose targets each count 1 / `targets`, and its gradients.

@@ -34,13 +34,23 @@ struct LayoutOptions {
   QatMode qat = QatMode::none;
   bool zero_points = false;
   std::vector<std::string> frozen = {};  // names of parameters
+  // Every property in which models of GPT-2's family differ has another value than in GPT-2.
+  bool differs_from_gpt2 = false;
 
   ModelConfig config() const {
-    return {.vocabulary = vocabulary,
-            .context = 16,
-            .layers = layers,
-            .heads = heads,
-            .channels = 8 * heads};
+    ModelConfig config{.vocabulary = vocabulary,
+                       .context = 16,
+                       .layers = layers,
+                       .heads = heads,
+                       .channels = 8 * heads};
+    if (!differs_from_gpt2) return config;
+    config.inner = 16 * heads;
+    config.activation = Activation::gelu;
+    config.norm_epsilon = 3e-3;
+    config.scale_attention = false;
+    config.scale_attention_by_layer = true;
+    config.tied_head = false;
+    return config;
   }
 };
 

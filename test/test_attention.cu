@@ -1,14 +1,99 @@
 // Attention in addition to its cases in dev/ops/attention.h: errors.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "dev/harness/arrays.h"
 #include "llmc/ops/attention/attention.h"
+#include "llmc/ops/attention/standard_attention.h"
 #include "test/support.h"
 
 namespace {
 
 using namespace llmc;
+using namespace llmc_test;
+using llmc_dev::DeviceArray;
+
+constexpr std::int64_t kTime = 37, kHeads = 3, kHeadSize = 16, kChannels = kHeads * kHeadSize;
+
+// qkv with `factor` times the queries.
+template <class T>
+std::vector<T> scaled_queries(std::vector<float> qkv, float factor) {
+  for (std::size_t i = 0; i < qkv.size(); ++i) {
+    if (static_cast<std::int64_t>(i) % (3 * kChannels) < kChannels) qkv[i] *= factor;
+  }
+  std::vector<T> values;
+  for (const float x : qkv) values.push_back(from_float<T>(x));
+  return values;
+}
+
+template <class T>
+struct AttentionResults {
+  std::vector<T> out, d_qkv;
+};
+
+// Both passes of one batch row. `standard`: with the (T, T) matrix.
+template <class T>
+AttentionResults<T> attend(const std::vector<T>& qkv_values, bool standard,
+                           std::optional<float> scale) {
+  Stream stream;
+  const std::int64_t n = kTime * kChannels;
+  const DeviceArray<T> qkv(qkv_values, stream), out(std::vector<T>(n), stream);
+  std::vector<T> gradient;
+  for (const float x : random_floats(n, 2, 1.0)) gradient.push_back(from_float<T>(x));
+  const DeviceArray<T> d_out(gradient, stream), d_qkv(std::vector<T>(3 * n), stream);
+  const Buffer<float> lse_memory(kHeads * kTime);
+  const Buffer<T> matrix(kHeads * kTime * kTime);
+  const Buffer<float> scratch(flash_attention_backward_scratch(1, kTime, kHeads, kHeadSize));
+  const auto rows = [](T* data, std::int64_t C) { return make_tensor(data, 1, kTime, C); };
+  const auto lse = make_tensor(lse_memory.data(), 1, kHeads, kTime);
+  const auto p = make_tensor(matrix.data(), 1, kHeads, kTime, kTime);
+  const auto x = rows(qkv.data(), 3 * kChannels), y = rows(out.data(), kChannels);
+  const auto d_x = rows(d_qkv.data(), 3 * kChannels), d_y = rows(d_out.data(), kChannels);
+  const auto space = make_tensor(scratch.data(), scratch.size());
+  if (standard) {
+    standard_attention_forward<T>(y, lse, p, x, kHeads, nullptr, stream, {}, scale);
+    standard_attention_backward<T>(d_x, p, d_y, x, y, lse, kHeads, space, stream, {}, scale);
+  } else {
+    flash_attention_forward<T>(y, lse, x, kHeads, nullptr, stream, {}, scale);
+    flash_attention_backward<T>(d_x, d_y, x, y, lse, kHeads, nullptr, space, stream, {}, scale);
+  }
+  return {out.stored(), d_qkv.stored()};
+}
 
 TEST_SUITE("attention") {
+  TEST_CASE_TEMPLATE("twice the scale equals twice the queries, to the bit", T, float, bf16) {
+    const auto usual = static_cast<float>(1.0 / std::sqrt(static_cast<double>(kHeadSize)));
+    const std::vector<float> qkv = random_floats(kTime * 3 * kChannels, 1, 1.0);
+    for (const bool standard : {false, true}) {
+      const auto scaled = attend<T>(scaled_queries<T>(qkv, 1), standard, 2 * usual);
+      const auto doubled = attend<T>(scaled_queries<T>(qkv, 2), standard, {});
+      CHECK(same_bits(scaled.out, doubled.out));
+      const auto as_floats = [](const std::vector<T>& values, float factor) {
+        std::vector<float> floats;
+        for (const T& x : values) floats.push_back(factor * to_float(x));
+        return floats;
+      };
+      // The gradient of the queries is that of doubled queries, times 2.
+      std::vector<float> expected = as_floats(doubled.d_qkv, 1);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        if (static_cast<std::int64_t>(i) % (3 * kChannels) < kChannels) expected[i] *= 2;
+      }
+      CHECK(same_bits(as_floats(scaled.d_qkv, 1), expected));
+      CHECK_FALSE(same_bits(scaled.out, attend<T>(scaled_queries<T>(qkv, 1), standard, {}).out));
+    }
+  }
+
+  TEST_CASE("a scale that is not above 0 is refused") {
+    const std::vector<float> qkv = random_floats(kTime * 3 * kChannels, 1, 1.0);
+    for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+      CHECK(contains(complaint([&] { attend<float>(qkv, false, scale); }), "above 0"));
+    }
+  }
+
   TEST_CASE("flash attention rejects shapes that it does not support") {
     Stream stream;
     Buffer<float> memory(1 << 16);
