@@ -266,7 +266,8 @@ TEST_SUITE("rank state") {
           CAPTURE(ranks);
           CAPTURE(zero);
           CAPTURE(group);
-          const RunConfig config = run_config(make_mesh(ranks, group), zero, 3);
+          RunConfig config = run_config(make_mesh(ranks, group), zero, 3);
+          config.shape.tied_head = ranks != 3;
           const StepTraffic expected =
               step_traffic(config.shape, config.run_shape(), config.mesh(), 3, sizeof(bf16));
           run_thread_ranks(ranks, [&](World& world) {

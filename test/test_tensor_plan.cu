@@ -113,6 +113,8 @@ TEST_SUITE("tensor plan") {
         CAPTURE(micro_batches);
         RunConfig config = config_of(layout, micro_batches);
         if (micro_batches == 3) config.qat.mode = layout.stage == 0 ? QatMode::w8 : QatMode::w8a8;
+        config.shape.tied_head = micro_batches == 1;
+        if (micro_batches == 1) config.shape.inner = 32 * config.shape.heads;
         const StepTraffic expected = step_traffic(config.shape, config.run_shape(), config.mesh(),
                                                   micro_batches, sizeof(bf16));
         run_thread_ranks(layout.ranks, [&](World& world) {
