@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/model_name.h"
 #include "llmc/infer/generate.h"
 #include "llmc/models/engine.h"
 #include "test/decoder.h"

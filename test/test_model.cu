@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/model_name.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/plan/memory_hint.h"
 #include "llmc/train/watch/flops.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
+#include "llmc/config/model_name.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/parameter_slices.h"
 #include "llmc/nn/parameter_table.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/config/model_name.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/step_traffic.h"

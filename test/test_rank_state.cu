@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/config/model_name.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/pretrained.h"
 #include "llmc/plan/memory_hint.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/config/model_name.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/step_traffic.h"
 #include "test/layouts.h"

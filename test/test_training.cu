@@ -156,7 +156,8 @@ TEST_SUITE("training") {
     for (const char* name : {"hf_tiny", "hf_tiny_openai"}) {
       CAPTURE(name);
       const std::string directory = oracle::fixtures_dir() + "/" + name;
-      const ModelConfig config = from_huggingface(read_huggingface_config(directory), directory);
+      const ModelConfig config =
+          from_huggingface(read_huggingface_config(directory), "config.json");
       RunShape run;
       run.T = config.context;
       ModelRig<float> rig(config, run);

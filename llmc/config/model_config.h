@@ -39,9 +39,4 @@ struct ModelConfig {
 // Throws if the engine does not support a model of this shape.
 void check_config(const ModelConfig& config);
 
-// Returns the sizes of "dN", a model of N layers. The published sizes are d12 (124M), d24 (350M),
-// d36 (774M) and d48 (1558M). Other depths have 8 + N/3 heads of 64 channels, the line on which the
-// published sizes lie (d48, with 25 heads, is just above).
-ModelConfig config_from_name(const std::string& name);
-
 }  // namespace llmc

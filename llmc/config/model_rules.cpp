@@ -3,6 +3,8 @@
 #include <string>
 
 #include "llmc/base/error.h"
+#include "llmc/config/huggingface_shape.h"
+#include "llmc/config/model_name.h"
 
 namespace llmc {
 
@@ -14,7 +16,12 @@ std::optional<SettingValue> implied_size(const TrainResolution& r,
 }
 
 ModelConfig model_shape(const RunConfig& config, const RunFacts& facts) {
-  ModelConfig shape = facts.weights ? *facts.weights : facts.default_shape;
+  ModelConfig shape = facts.default_shape;
+  if (!config.model.name.empty()) {
+    shape = config_from_name(config.model.name);
+    shape.vocabulary = facts.default_shape.vocabulary;
+  }
+  if (facts.weights) shape = *facts.weights;
   shape.context = config.model.context;
   shape.layers = config.model.layers;
   shape.heads = config.model.heads;
@@ -23,6 +30,23 @@ ModelConfig model_shape(const RunConfig& config, const RunFacts& facts) {
 }
 
 namespace {
+
+// Throws if a config.json that --model names differs from the weights in what GPT-2 has only one
+// value of.
+void require_equal_family(const TrainResolution& r, const std::string& name,
+                          const ModelConfig& named_shape) {
+  const auto family = [](const ModelConfig& shape) {
+    return differences_from_gpt2(to_huggingface(shape, std::nullopt));
+  };
+  const std::string named = family(named_shape), stored = family(*r.facts.weights);
+  if (!name.ends_with(".json") || named == stored) return;
+  const auto text = [](const std::string& differences) {
+    return differences.empty() ? "the properties of GPT-2" : differences;
+  };
+  fail_usage("--model " + name + " with " + text(named) + " does not agree with " + text(stored) +
+                 " in " + r.facts.weights_path,
+             "leave the flag out: the weights define the model");
+}
 
 // Weights from a file define the model's sizes: a flag with another size is an error. This includes
 // a shorter --context; --seq-len sets the length of shorter sequences.
@@ -49,6 +73,7 @@ void check_agreement(const TrainResolution& r) {
     require_equal("--model " + *typed.name + " with channels", named_shape.channels,
                   weights.channels);
   }
+  require_equal_family(r, *typed.name, named_shape);
 }
 
 }  // namespace

@@ -55,6 +55,13 @@ void check_tensor_ranks(const TrainResolution& r) {
   if (heads % tp != 0) {
     fail_usage(divisor_problem("--tp", tp, heads, "head"), divisors_hint(heads));
   }
+  constexpr std::int64_t kVector = 8;  // hidden channels that kernels process together
+  const std::int64_t hidden = has_model(r) ? model_shape(r.config, r.facts).hidden_size() : 0;
+  if (hidden % (tp * kVector) != 0) {
+    fail_usage("--tp " + std::to_string(tp) + " does not divide the " + std::to_string(hidden) +
+                   " hidden channels (n_inner) into multiples of 8",
+               divisors_hint(hidden / kVector, heads));
+  }
   if (ranks % tp == 0) return;
   fail_usage(divisor_problem("--tp", tp, ranks, "rank"),
              divisors_hint(ranks, heads) + (ranks == 1 ? "; mpirun -np N starts N ranks" : ""));

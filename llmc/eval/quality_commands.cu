@@ -92,8 +92,7 @@ struct BaseModel {
       source =
           std::make_unique<BaseLogReader>(settings.base_log, base_log_content(task, vocabulary));
     } else if (!settings.base.empty()) {
-      const ModelConfig config =
-          from_huggingface(read_pretrained_config(settings.base), settings.base);
+      const ModelConfig config = read_pretrained_shape(settings.base);
       runner = make_generation_runner(settings.dtype, config, window_shape(task.window()));
       load_model(*runner, settings.base);
       source = std::make_unique<LogitsScorer>(runner->evaluation(), task);

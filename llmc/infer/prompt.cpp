@@ -37,7 +37,7 @@ std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
 
 ModelFiles read_model_files(const InferConfig& settings) {
   const HuggingFaceConfig config = read_pretrained_config(settings.model);
-  ModelFiles files{.config = from_huggingface(config, settings.model)};
+  ModelFiles files{.config = read_pretrained_shape(settings.model)};
   files.tokenizer = choose_tokenizer(settings, files.config.vocabulary);
   check_vocabulary("--model " + settings.model, files.config.vocabulary, *files.tokenizer);
   files.end_of_text = end_of_text(config, *files.tokenizer);

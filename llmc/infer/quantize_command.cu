@@ -116,7 +116,8 @@ void quantize_model(const InferConfig& settings) {
   const std::string model = find_float_model("quantize", settings.command.at(1));
   const std::filesystem::path out = new_directory(settings.command.at(2));
   const HuggingFaceConfig config = read_pretrained_config(model);
-  const ParameterTable table = gpt2_parameters(from_huggingface(config, model));
+  const ModelConfig shape = read_pretrained_shape(model);
+  const ParameterTable table = gpt2_parameters(shape);
   Stream stream;
   HostWeights weights(table);
   load_weights(model, weights, stream);
@@ -131,8 +132,8 @@ void quantize_model(const InferConfig& settings) {
     ContentChecksum hash;
     hash.add(std::as_bytes(std::span(text)));
     format.calibration = hash.text();
-    const CalibratedScales scales = calibrate_scales(from_huggingface(config, model), weights, text,
-                                                     quantize_options(settings));
+    const CalibratedScales scales =
+        calibrate_scales(shape, weights, text, quantize_options(settings));
     format.smooths_gelu = !scales.gelu_factors.empty();
     tensors.set_scales(scales);
   }

@@ -229,8 +229,7 @@ std::unique_ptr<Nvml> open_nvml() {
 }  // namespace
 
 void bench(const InferConfig& settings) {
-  const ModelConfig config =
-      from_huggingface(read_pretrained_config(settings.model), settings.model);
+  const ModelConfig config = read_pretrained_shape(settings.model);
   Stream stream;
   const DeviceProperties device = device_properties();
   const BenchRoofs roofs = {copy_gigabytes_per_second(stream), 1e-9 * device.memory_bandwidth};

@@ -7,17 +7,13 @@
 #include <optional>
 #include <string>
 
+#include "llmc/config/huggingface_shape.h"
 #include "llmc/config/model_config.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/quantized_config.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
-
-HuggingFaceConfig to_huggingface(const ModelConfig& config,
-                                 std::optional<std::int64_t> end_of_text);
-
-ModelConfig from_huggingface(const HuggingFaceConfig& config, const std::string& directory);
 
 // Returns the path of the weights that `path` names: a Hugging Face directory, a checkpoint or an
 // llm.c model file itself; for the --out directory of a run, its newest valid checkpoint, which is
@@ -36,6 +32,9 @@ std::string find_float_model(const std::string& flag, const std::string& path);
 // Reads the config of a model from a directory that save_pretrained or this engine wrote, or from
 // an llm.c model file (.bin).
 HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path);
+
+// The shape of this model. Throws if the engine does not support it.
+ModelConfig read_pretrained_shape(const std::filesystem::path& path);
 
 // Throws unless the model has one embedding row per token of the tokenizer. Errors name the model's
 // origin, `weights`, such as "--model DIR".

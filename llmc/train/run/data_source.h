@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "llmc/config/model_config.h"
+#include "llmc/config/model_name.h"
 #include "llmc/config/resolve.h"
 #include "llmc/config/train_table.h"
 #include "llmc/device/target.h"

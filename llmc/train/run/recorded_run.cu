@@ -76,7 +76,7 @@ void require_new_run(const Request& typed) {
 RecordedRun read_recorded_run(const Request& typed, const std::filesystem::path& checkpoint) {
   const CheckpointReader reader(checkpoint);
   RecordedRun run{.checkpoint = checkpoint, .step = reader.step()};
-  run.shape = from_huggingface(read_huggingface_config(run.checkpoint), run.checkpoint.string());
+  run.shape = read_pretrained_shape(run.checkpoint);
   run.flags = settings_of(reader.state(), *typed.output.out);
   run.settings = recorded_request(run.flags);
   const std::string& train = reader.state("train").text("train");

@@ -8,7 +8,7 @@ std::optional<StartingWeights> starting_weights(const Request& request,
   if (run) return StartingWeights{run->checkpoint.string(), run->shape, true};
   if (!request.model.init_from) return std::nullopt;
   const std::string& path = *request.model.init_from;
-  return StartingWeights{path, from_huggingface(read_pretrained_config(path), path)};
+  return StartingWeights{path, read_pretrained_shape(path)};
 }
 
 }  // namespace llmc
