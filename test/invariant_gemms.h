@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -14,7 +16,8 @@
 
 namespace llmc_test::invariant_gemms {
 
-using llmc::bf16, llmc::fp16, llmc::make_tensor, llmc::RowEpilogue, llmc::InvariantGemmCall;
+using llmc::Activation, llmc::bf16, llmc::fp16, llmc::make_tensor, llmc::RowEpilogue,
+    llmc::InvariantGemmCall;
 using llmc::Stream, llmc::to_float;
 
 inline constexpr std::int64_t kGuard = 16;
@@ -23,8 +26,9 @@ inline constexpr float kGuardValue = -777;
 // Inputs of a product, and its result by fp64 loops.
 template <class T>
 struct Problem {
-  Problem(std::int64_t M, std::int64_t N, std::int64_t K, RowEpilogue epilogue, bool norm)
-      : M(M), N(N), K(K), epilogue(epilogue), norm(norm) {
+  Problem(std::int64_t M, std::int64_t N, std::int64_t K, RowEpilogue epilogue, bool norm,
+          Activation activation = Activation::gelu_new, float epsilon = 1e-5f)
+      : M(M), N(N), K(K), epilogue(epilogue), norm(norm), activation(activation), epsilon(epsilon) {
     inp = convert<T>(random_floats(M * K, 1));
     gain = convert<T>(random_floats(K, 2));
     shift = convert<T>(random_floats(K, 3));
@@ -41,7 +45,7 @@ struct Problem {
     for (const double v : x) mean += v / static_cast<double>(K);
     for (const double v : x) variance += (v - mean) * (v - mean) / static_cast<double>(K);
     for (std::int64_t k = 0; k < K; ++k) {
-      const double z = (x[k] - mean) / std::sqrt(variance + 1e-5);
+      const double z = (x[k] - mean) / std::sqrt(variance + static_cast<double>(epsilon));
       x[k] = as_double(
           llmc::from_float<T>(static_cast<float>(z * as_double(gain[k]) + as_double(shift[k]))));
     }
@@ -55,18 +59,24 @@ struct Problem {
         double s = is_logits() ? 0 : as_double(bias[j]);
         for (std::int64_t k = 0; k < K; ++k)
           s += x[k] * as_double(weight[is_logits() ? j * K + k : k * N + j]);
-        if (epilogue == RowEpilogue::activation)
-          s = s / 2 *
-              (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (s + 0.044715 * s * s * s)));
+        if (epilogue == RowEpilogue::activation) s = activated(s);
         if (epilogue == RowEpilogue::add) s += as_double(residual[r * N + j]);
         out.push_back(s);
       }
     }
     return out;
   }
+  double activated(double s) const {
+    if (activation == Activation::relu) return std::max(s, 0.0);
+    if (activation == Activation::gelu) return s * std::erfc(-s / std::sqrt(2.0)) / 2;
+    return s / 2 *
+           (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (s + 0.044715 * s * s * s)));
+  }
   std::int64_t M, N, K;
   RowEpilogue epilogue;
   bool norm;
+  Activation activation;
+  float epsilon;
   std::vector<T> inp, gain, shift, weight, bias, residual;
 };
 
@@ -85,13 +95,14 @@ std::vector<TO> run_rows(const Problem<T>& p, std::int64_t first, std::int64_t c
                     stream);
   InvariantGemmCall<T, TO, T> call;
   call.epilogue = p.epilogue;
+  call.activation = p.activation;
   call.M = count;
   call.N = p.N;
   call.K = p.K;
   call.inp = inp.data() + first * p.K;
   if (p.norm) call.norm_weight = gain.data();
   if (p.norm) call.norm_bias = shift.data();
-  call.norm_epsilon = 1e-5f;
+  call.norm_epsilon = p.epsilon;
   call.weight = weight.data();
   call.bias = p.is_logits() ? nullptr : bias.data();
   call.out = out.data() + kGuard;

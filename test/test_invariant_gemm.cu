@@ -57,6 +57,15 @@ TEST_SUITE("invariant_gemm") {
     check_all<T>({1, 2, 7, 8, 9, 20, 33});
   }
 
+  TEST_CASE_TEMPLATE("the product has the activation function and the epsilon of the model", T,
+                     float, bf16, fp16) {
+    for (const Activation f : {Activation::gelu, Activation::relu, Activation::gelu_pytorch_tanh}) {
+      for (const std::int64_t M : {1, 20}) {
+        check_problem<T>(Problem<T>(M, 136, 40, RowEpilogue::activation, true, f, 0.3f), kUsed);
+      }
+    }
+  }
+
   TEST_CASE_TEMPLATE("a row has the same bits in every batch", T, float, bf16, fp16) {
     check_independence<T>();
   }

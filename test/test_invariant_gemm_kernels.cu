@@ -137,6 +137,15 @@ TEST_SUITE("invariant_gemm_kernels") {
                        WidePromptKernel());
   }
 
+  TEST_CASE_TEMPLATE("the kernels have the activation function and the epsilon of the model", T,
+                     float, bf16) {
+    for (const Activation f : {Activation::gelu, Activation::relu}) {
+      const Problem<T> p(9, 24, 40, RowEpilogue::activation, true, f, 0.3f);
+      check_problem<T>(p, GeneratedKernel());
+      check_problem<T>(p, PromptKernel());
+    }
+  }
+
   TEST_CASE_TEMPLATE("a block computes several tiles of the logits", T, float, bf16) {
     const auto few_blocks = [](const auto& call, Stream& stream) {
       llmc::row_kernels::launch_generated<true>(call, stream, 2);

@@ -23,8 +23,15 @@ class Config(NamedTuple):
 
 
 def read_config(directory):
-    """Reads the config of a Hugging Face directory."""
-    raw = json.loads((Path(directory) / "config.json").read_text())
+    """Reads the config of a Hugging Face directory. Throws unless its model is a GPT-2: this program computes no other."""
+    path = Path(directory) / "config.json"
+    raw = json.loads(path.read_text())
+    allowed = {"activation_function": ("gelu_new", "gelu_pytorch_tanh"), "n_inner": (None, 4 * raw["n_embd"]),
+               "layer_norm_epsilon": (1e-5,), "scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
+               "tie_word_embeddings": (True,)}
+    for key, values in allowed.items():
+        if raw.get(key, values[0]) not in values:
+            raise SystemExit(f"{path}: {key} = {raw[key]}; this program computes only GPT-2's {values[0]}")
     return Config(raw["vocab_size"], raw["n_positions"], raw["n_layer"], raw["n_head"], raw["n_embd"])
 
 
