@@ -346,6 +346,11 @@ def test_equal_seeds_give_equal_files_and_errors_name_the_file(program, folder):
     done = peer(folder, "train_pytorch.py", "--init-from", "gpt2", "--train", "data/tokens.bin", "--log", "x",
                 "--device", "cpu", code=1)
     expect("tokens.bin" in done.stderr and "999" in done.stderr, done.stderr[-300:])
+    config = json.loads(files[3].read_text())
+    files[3].write_text(json.dumps({**config, "activation_function": "relu"}))
+    done = peer(folder, "train_pytorch.py", "--init-from", "gpt2", "--train", "data/tokens.bin", "--log", "y",
+                "--device", "cpu", code=1)
+    expect("gpt2/config.json: activation_function = relu" in done.stderr, done.stderr[-300:])
 
 
 if __name__ == "__main__":
