@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests models whose config.json has other properties than OpenAI's GPT-2 (test/oracle/family.py lists them): training,
-checkpoints, ranks and generation of all kinds, against results of transformers.
+"""Tests models whose config.json has other properties than OpenAI's GPT-2, which test/oracle/family.py lists:
+training, checkpoints, ranks and generation, against results of transformers.
 
     python3 test/test_family_programs.py build/host [PATTERN]
 
@@ -9,6 +9,7 @@ Prints and exits as test_programs.py does. Tests against an installed transforme
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,10 +65,11 @@ def expect_close(ours, theirs, tolerance, where):
 
 def expect_results(program, folder, theirs, where):
     """The loss, the losses of training and greedy texts are those of transformers in fp64. The bounds are the rounding
-    of fp32 (test/oracle/README.md), and the six decimals of the loss."""
+    of fp32 (test/oracle/README.md), and the six decimals of the loss. Some training runs multiply the rounding."""
     loss = float(program.run("--init-from", folder, "--val", "family.txt", "--steps", 0).stdout.split()[1])
     expect_close([loss], [theirs["loss"]], 1e-6, f"{where}: loss")
-    expect_close(train(program, folder, f"{where}.jsonl", *RUN), theirs["training"], 2e-6, f"{where}: training")
+    tolerance = max(2e-6, 2 * theirs["training_error"])
+    expect_close(train(program, folder, f"{where}.jsonl", *RUN), theirs["training"], tolerance, f"{where}: training")
     for prompt, case in zip(family.PROMPTS, theirs["greedy"], strict=True):
         expect(case["margin"] > 1e-3, f"{where}: use another seed")
         ours = generate(inference(program), "-m", folder, "-p", prompt, "-n", family.TOKENS, "--temp", 0, "--ignore-eos")
@@ -126,9 +128,9 @@ def test_models_of_transformers_come_back_unchanged(program):
         texts = inference(program).run("-m", saved, "-p", "The king", "--samples", 8, "-n", 40, "--temp", 2, "--ignore-eos",
                                        "--jsonl").stdout
         (program.folder / kind / "texts.jsonl").write_text(texts)
-    for kind, found in transformers(program, "compare").items():
-        expect(found["problems"] == [] and found["fields"] == {} and found["equal_logits"], f"{kind}: {found}")
-        expect(found["logprobs"] == 320 and found["logprob_error"] < 1e-6, f"{kind}: {found}")
+    for kind, report in transformers(program, "compare").items():
+        expect(report["problems"] == [] and report["fields"] == {} and report["equal_logits"], f"{kind}: {report}")
+        expect(report["logprobs"] == 320 and report["logprob_error"] < 1e-6, f"{kind}: {report}")
 
 
 # ---- checkpoints ---------------------------------------------------------------------------
@@ -145,6 +147,23 @@ def test_a_checkpoint_keeps_the_properties_and_the_weights(program):
         expect(f"| parameters | {parameters:,} |" in (checkpoint / "README.md").read_text(), f"{kind}: not {parameters:,}")
 
 
+def test_the_run_and_the_model_card_name_the_properties(program):
+    # The values of GPT-2. gelu_pytorch_tanh is another name of gelu_new, and n_inner is null or 4 n_embd.
+    gpt2 = {"activation_function": ("gelu_new", "gelu_pytorch_tanh"), "n_inner": (None, 4 * family.SHAPE["channels"]),
+            "layer_norm_epsilon": (1e-5,), "scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
+            "tie_word_embeddings": (True,)}
+    for kind in family.KINDS:
+        source = write(program, kind)
+        messages = program.run(*TRAIN, "--init-from", source, "--steps", 1, "--batch-size", 1, "--out", f"{kind}-run").stderr
+        card = (program.folder / f"{kind}-run/step_000001/README.md").read_text()
+        shown = {key for key in family.FIELDS if key in card or key in messages}
+        changed = {key: value for key, value in fields(source).items() if value not in gpt2.get(key, (value,))}
+        expect(shown == changed.keys(), f"{kind}: names {shown}, not {changed}")
+        for key, value in changed.items():
+            words = f"{key} {str(value).lower()}"
+            expect(words in card and words in messages, f"{kind}: '{words}' is not in {card} or not in {messages}")
+
+
 def test_a_resumed_run_equals_the_uninterrupted_run(program):
     for kind in MIXED:
         run = [*TRAIN, *with_flags(RUN, steps=6), "--dropout", 0.1, "--init-from", write(program, kind)]
@@ -158,15 +177,33 @@ def test_a_resumed_run_equals_the_uninterrupted_run(program):
 
 def test_a_run_from_a_checkpoint_has_its_properties(program):
     for kind in MIXED:
-        train(program, write(program, kind), "first.jsonl", "--steps", 2, "--batch-size", 1, "--out", f"{kind}-run")
+        train(program, write(program, kind), f"{kind}.jsonl", "--steps", 2, "--batch-size", 1, "--out", f"{kind}-run")
         checkpoint = program.folder / f"{kind}-run/step_000002"
-        train(program, checkpoint, "second.jsonl", "--steps", 1, "--lr", 0, "--batch-size", 1, "--out", f"{kind}-next")
+        train(program, checkpoint, f"{kind}-next.jsonl", "--steps", 1, "--lr", 0, "--batch-size", 1, "--out", f"{kind}-next")
         expect(read_safetensors(program.folder / f"{kind}-next/step_000001/model.safetensors") ==
                read_safetensors(checkpoint / "model.safetensors"), f"{kind}: other weights")
         expect(fields(program.folder / f"{kind}-next/step_000001") == fields(checkpoint), kind)
 
 
+def test_a_new_model_has_the_properties_of_a_config_file(program):
+    for kind in MIXED:
+        folder = write(program, kind)
+        shutil.copy(folder / "config.json", program.folder / f"{kind}.json")
+        program.run(*TRAIN, *with_flags(RUN, steps=2), "--model", f"{kind}.json", "--out", f"{kind}-run")
+        checkpoint = program.folder / f"{kind}-run/step_000002"
+        expect(fields(checkpoint).items() >= fields(folder).items(), f"{kind}: {fields(checkpoint)}")
+        sizes = {name: len(data) for name, data in read_safetensors(folder / "model.safetensors").items()}
+        ours = {name: len(data) for name, data in read_safetensors(checkpoint / "model.safetensors").items()}
+        expect(ours == sizes, f"{kind}: other tensors: {sorted(ours.items() ^ sizes.items())}")
+
+
 # ---- ranks ---------------------------------------------------------------------------------
+
+
+def require_ranks(program):
+    if program.binary.parent.name != "host":
+        raise Skip("ranks are tested on the host")
+    require_mpi(program)
 
 
 LAYOUTS = {"tp": (2, 4, ["--tp", 2]), "pp": (2, 4, ["--pp", 2]), "zero": (2, 2, ["--zero", 3]),
@@ -174,31 +211,31 @@ LAYOUTS = {"tp": (2, 4, ["--tp", 2]), "pp": (2, 4, ["--pp", 2]), "zero": (2, 2, 
 
 
 def test_ranks_compute_the_run_of_one_rank(program):
-    require_mpi(program)
+    require_ranks(program)
     for kind in MIXED:
         folder = write(program, kind)
         run = [*with_flags(TRAIN, eval_every=2), "--eval-batches", 2, "--init-from", folder, "--batch-size", 2, "--steps", 4,
                "--lr", 1e-3, "--eps", 1e-4, "--seed", 5, "--dropout", 0.1]
         program.run(*run, "--grad-accum", 4, "--log", f"{kind}.jsonl")
         for name, (ranks, grad_accum, flags) in LAYOUTS.items():
+            if name == "both" and kind != "everything":
+                continue
             layout, log = [*flags, "--grad-accum", grad_accum], f"{kind}-{name}.jsonl"
-            mpirun(program, ranks, *run, *layout, "--log", log, "--out", f"{kind}-{name}")
+            mpirun(program, ranks, *run, *layout, "--verify-every", 1, "--log", log, "--out", f"{kind}-{name}")
             expect_equal_runs(program, log, f"{kind}.jsonl")
             checkpoint = program.folder / f"{kind}-{name}/step_000004"
             expect(fields(checkpoint).items() >= fields(folder).items(), f"{log}: {fields(checkpoint)}")
 
 
-def test_ranks_stay_equal_and_send_the_bytes_of_the_dry_run(program):
-    require_mpi(program)
-    for kind in MIXED:
-        run = [*TRAIN, "--init-from", write(program, kind), "--batch-size", 2, "--steps", 3]
-        for name, (ranks, grad_accum, flags) in LAYOUTS.items():
-            layout, log = [*flags, "--grad-accum", grad_accum], f"{kind}-{name}.jsonl"
-            planned = planned_bytes(program.run(*run, *layout, "--dry-run", "--ranks", ranks).stdout)[0][""]
-            mpirun(program, ranks, *run, *layout, "--log", log)
-            sent = {line["comm_bytes"] for line in program.log(log)[1:]}
-            expect(sent == {planned} and planned > 0, f"{log}: sends {sent} bytes, not {planned}")
-            mpirun(program, ranks, *run, *layout, "--verify-every", 1)
+def test_ranks_send_the_bytes_of_the_dry_run(program):
+    require_ranks(program)
+    run = [*TRAIN, "--init-from", write(program, "everything"), "--batch-size", 2, "--steps", 3]
+    for name, (ranks, grad_accum, flags) in LAYOUTS.items():
+        layout = [*flags, "--grad-accum", grad_accum]
+        planned = planned_bytes(program.run(*run, *layout, "--dry-run", "--ranks", ranks).stdout)[0][""]
+        mpirun(program, ranks, *run, *layout, "--log", f"{name}.jsonl")
+        sent = {line["comm_bytes"] for line in program.log(f"{name}.jsonl")[1:]}
+        expect(sent == {planned} and planned > 0, f"{name}: sends {sent} bytes, not {planned}")
 
 
 # ---- generation ----------------------------------------------------------------------------
@@ -221,21 +258,20 @@ def test_texts_of_a_batch_equal_those_of_single_prompts(program):
             expect(len(single) == 4 and lines_of(infer, *common, *mode, "--batch", 4, "--chunk", 3) == single, f"{kind} {mode}")
 
 
-def token_nll(program, *arguments):
-    output = program.run("perplexity", "family.txt", *arguments).stdout
-    return float(re.search(r"^perplexity +token_nll +(\S+)", output, re.MULTILINE)[1])
+def token_nll(done):
+    return float(re.search(r"^perplexity +token_nll +(\S+)", done.stdout, re.MULTILINE)[1])
 
 
 def test_int8_weights_keep_the_properties_and_nearly_the_loss(program):
     infer = inference(program)
     for kind in family.KINDS:
         folder = write(program, kind)
-        floats = token_nll(infer, "-m", folder)
+        floats = token_nll(infer.run("perplexity", "family.txt", "-m", folder))
         for mode in ("w8", "w8a8"):
             out = f"{kind}-{mode}"
             infer.run("quantize", folder, out, "--quant", mode)
             expect(fields(program.folder / out).items() >= fields(folder).items(), f"{out}: {fields(program.folder / out)}")
-            error = abs(token_nll(infer, "-m", out) - floats)
+            error = abs(token_nll(infer.run("perplexity", "family.txt", "-m", out)) - floats)
             expect(0 < error < 0.01 * floats, f"{out}: the loss differs by {error}")
             text = ["-p", "The king", "-n", 20, "--seed", 3, "--ignore-eos"]
             expect(generate(infer, "-m", out, *text) == generate(infer, "-m", folder, "--quant", mode, *text),
@@ -245,10 +281,13 @@ def test_int8_weights_keep_the_properties_and_nearly_the_loss(program):
 def test_quantization_aware_training_has_the_loss_of_the_quantized_model(program):
     for kind in MIXED:
         folder = write(program, kind)
-        floats = float(program.run("--init-from", folder, "--val", "family.txt", "--steps", 0).stdout.split()[1])
-        for mode in ("w8", "w8a8"):
-            loss = float(program.run("--init-from", folder, "--val", "family.txt", "--steps", 0, "--qat", mode).stdout.split()[1])
-            expect(0 < abs(loss - floats) < 0.01 * floats, f"{kind} {mode}: {loss}, not {floats}")
+        evaluate = ["--init-from", folder, "--steps", 0, "--eval", "perplexity:family.txt"]
+        floats = token_nll(program.run(*evaluate))
+        for mode, tolerance in (("w8", 1e-5), ("w8a8", 1e-4)):  # those of test_qat_programs.py
+            ours = token_nll(program.run(*evaluate, "--qat", mode))
+            theirs = token_nll(inference(program).run("perplexity", "family.txt", "-m", folder, "--quant", mode))
+            expect_close([ours], [theirs], tolerance, f"{kind} {mode}")
+            expect(abs(ours / floats - 1) > tolerance, f"{kind} {mode}: {floats} in floats: this test detects nothing")
 
 
 # ---- errors --------------------------------------------------------------------------------
@@ -268,9 +307,8 @@ def test_values_that_are_not_supported_are_errors_that_name_them(program):
         folder = write(program, "tanh", "bad")
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**config, **changes}))
-        for binary, flags in ((program, ["--val", "family.txt", "--steps", 0, "--init-from", "bad"]),
-                              (inference(program), ["-m", "bad", "-p", "x"])):
-            binary.fails(*flags, phrases=["bad/config.json", *phrases])
+        program.fails("--val", "family.txt", "--steps", 0, "--init-from", "bad", phrases=["bad", *phrases])
+        inference(program).fails("-m", "bad", "-p", "x", phrases=["bad", *phrases])
 
 
 def test_weights_that_do_not_fit_the_properties_are_errors_that_name_the_tensor(program):

@@ -10,6 +10,7 @@ with them, for test_family_programs.py.
 All need torch, transformers and numpy. write_model() and TEXT need only the standard library.
 """
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -52,10 +53,15 @@ def write_model(folder, kind, seed=FIXTURE_SEED):
 # ---- results of transformers ---------------------------------------------------------------
 
 
-def load(folder):
-    """The model in fp64. In eager mode, transformers would compute reorder_and_upcast_attn in fp32."""
+def load(folder, attention="sdpa"):
+    """The model in fp32."""
     from transformers import GPT2LMHeadModel
-    return GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa").double().eval()
+    return GPT2LMHeadModel.from_pretrained(folder, attn_implementation=attention).eval()
+
+
+def load_exact(folder):
+    """The model in fp64. With eager attention, transformers would compute reorder_and_upcast_attn in fp32."""
+    return load(folder).double()
 
 
 def loss_of(model, tokens, targets):
@@ -93,14 +99,29 @@ def training_losses(model):
     return losses
 
 
-def results(folder):
-    """What the tests compare: greedy texts, the loss of TEXT, and the losses of a training run."""
+def own_errors(folder, exact):
+    """Yields the largest relative error of PyTorch's training losses in fp32: of both attentions, and of weights that
+    differ by about one rounding. A relu that changes its sign by rounding gives a weight another update."""
     import torch
-    model, batches = load(folder), windows(0)
+    for draw, attention in enumerate(["eager"] + 4 * ["sdpa"]):
+        model, random = load(folder, attention), torch.Generator().manual_seed(draw)
+        if draw > 1:
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.mul_(1 + 2 ** -24 * torch.randn(p.shape, generator=random))
+        yield max(abs(a / b - 1) for a, b in zip(training_losses(model), exact))
+
+
+def results(folder):
+    """What the tests compare: greedy texts, the loss of TEXT, and the losses of a training run with PyTorch's own
+    error."""
+    import torch
+    model, batches = load_exact(folder), windows(0)
     with torch.no_grad():
         loss = loss_of(model, *batches.batch(0, batches.count)).item()
+    exact = training_losses(model)
     return {"greedy": greedy.transformers_greedy(folder, [greedy.encode(prompt) for prompt in PROMPTS], TOKENS),
-            "loss": loss, "training": training_losses(model)}
+            "loss": loss, "training": exact, "training_error": max(own_errors(folder, exact))}
 
 
 def remake():
@@ -111,12 +132,12 @@ def remake():
 
 def save(folder):
     from transformers import GPT2LMHeadModel
-    found = {}
+    report = {}
     for kind in KINDS:
         source = write_model(folder / kind / "source", kind, LIVE_SEED)
         GPT2LMHeadModel.from_pretrained(source).save_pretrained(folder / kind / "saved")
-        found[kind] = results(folder / kind / "saved")
-    print(json.dumps(found))
+        report[kind] = results(folder / kind / "saved")
+    print(json.dumps(report))
 
 
 # ---- comparison with our files and texts ---------------------------------------------------
@@ -139,20 +160,23 @@ def logprob_error(model, texts):
 def compare(folder):
     import torch
     from check_transformers import load_strictly
-    tokens, found = torch.from_numpy(windows(0).batch(0, 2)[0]), {}
+    tokens, report = torch.from_numpy(windows(0).batch(0, 2)[0]), {}
     for kind in KINDS:
         (saved, _), (checkpoint, problems) = (load_strictly(folder / kind / name) for name in ("saved", "checkpoint"))
+        for model in (saved, checkpoint):  # eager attention would round as reorder_and_upcast_attn states
+            model.set_attn_implementation("sdpa")
         with torch.no_grad():
             equal = torch.equal(saved(tokens).logits, checkpoint(tokens).logits)
         fields = {name: [getattr(model.config, name) for model in (saved, checkpoint)] for name in FIELDS}
-        error, count = logprob_error(load(folder / kind / "saved"), (folder / kind / "texts.jsonl").read_text())
-        found[kind] = {"problems": problems, "equal_logits": equal, "logprob_error": error, "logprobs": count,
-                       "fields": {name: pair for name, pair in fields.items() if pair[0] != pair[1]}}
-    print(json.dumps(found))
+        error, count = logprob_error(load_exact(folder / kind / "saved"), (folder / kind / "texts.jsonl").read_text())
+        report[kind] = {"problems": problems, "equal_logits": equal, "logprob_error": error, "logprobs": count,
+                        "fields": {name: pair for name, pair in fields.items() if pair[0] != pair[1]}}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "dev/peers"))
+    os.environ["OMP_NUM_THREADS"] = "1"  # more threads are slower for such small tensors
     if sys.argv[1:] == ["--remake"]:
         remake()
     elif len(sys.argv) == 3 and sys.argv[1] in ("save", "compare"):
