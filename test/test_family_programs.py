@@ -197,6 +197,17 @@ def test_a_new_model_has_the_properties_of_a_config_file(program):
         expect(ours == sizes, f"{kind}: other tensors: {sorted(ours.items() ^ sizes.items())}")
 
 
+def test_a_run_resumes_without_the_config_file_that_it_started_from(program):
+    write(program, "everything")
+    shutil.copy(program.folder / "everything/config.json", program.folder / "shape.json")
+    run = [*TRAIN, *with_flags(RUN, steps=4), "--model", "shape.json"]
+    program.run(*run, "--out", "whole")
+    program.run(*run, "--out", "parts", "--stop-after", 2)
+    (program.folder / "shape.json").unlink()
+    program.run("--out", "parts", "--resume")
+    expect(same_state(program.folder / "whole/step_000004", program.folder / "parts/step_000004"), "another state")
+
+
 # ---- ranks ---------------------------------------------------------------------------------
 
 

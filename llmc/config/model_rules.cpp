@@ -16,12 +16,11 @@ std::optional<SettingValue> implied_size(const TrainResolution& r,
 }
 
 ModelConfig model_shape(const RunConfig& config, const RunFacts& facts) {
-  ModelConfig shape = facts.default_shape;
-  if (!config.model.name.empty()) {
+  ModelConfig shape = facts.weights.value_or(facts.default_shape);
+  if (!facts.weights && !config.model.name.empty()) {
     shape = config_from_name(config.model.name);
     shape.vocabulary = facts.default_shape.vocabulary;
   }
-  if (facts.weights) shape = *facts.weights;
   shape.context = config.model.context;
   shape.layers = config.model.layers;
   shape.heads = config.model.heads;
