@@ -19,6 +19,27 @@ TEST_SUITE("file") {
     CHECK(llmc::read_file("/dev/null").empty());
   }
 
+  TEST_CASE("a Git LFS pointer is named as such, read or mapped") {
+    const llmc_test::TemporaryDirectory folder;
+    const std::string path = folder.file("model.safetensors");
+    const std::string pointer =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 548105171\n";
+    llmc::write_file(path, pointer);
+    for (const bool mapped : {false, true}) {
+      const std::string error = llmc_test::complaint([&] {
+        mapped ? static_cast<void>(llmc::MappedFile(path))
+               : static_cast<void>(llmc::read_file(path));
+      });
+      CHECK(error.starts_with(path + " is a Git LFS pointer"));
+      CHECK(llmc_test::contains(error, "git lfs pull"));
+    }
+    // A long text that begins like a pointer is none.
+    const std::string text = pointer + std::string(1024, 'x');
+    llmc::write_file(path, text);
+    CHECK(llmc::read_file(path) == text);
+    CHECK(llmc::MappedFile(path).bytes().size() == text.size());
+  }
+
   TEST_CASE("a pipe is read to its end") {
     const llmc_test::TemporaryDirectory folder;
     const std::string path = folder.file("pipe");

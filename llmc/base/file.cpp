@@ -109,11 +109,25 @@ std::uint64_t checksum_of_file(const std::filesystem::path& path) {
   return sum.value();
 }
 
+namespace {
+
+// Throws if a file has only the text that Git stores in place of a large file.
+void refuse_lfs_pointer(std::string_view content, const std::filesystem::path& path) {
+  constexpr std::size_t kMaxPointer = 1024;  // of the format
+  constexpr std::string_view kBeginning = "version https://git-lfs.github.com/spec/";
+  if (content.size() >= kMaxPointer || !content.starts_with(kBeginning)) return;
+  fail(path.string() + " is a Git LFS pointer: the file itself has not been downloaded",
+       "run `git lfs pull` in its repository, or download the file");
+}
+
+}  // namespace
+
 std::string read_file(const std::filesystem::path& path) {
   std::string text;
   for_each_piece(path, [&](std::span<const std::byte> piece) {
     text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   });
+  refuse_lfs_pointer(text, path);
   return text;
 }
 
@@ -125,6 +139,7 @@ MappedFile::MappedFile(const FileDescriptor& fd, const std::filesystem::path& pa
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) fail_file("map", path, errno);
   data_ = static_cast<const std::byte*>(data);
+  refuse_lfs_pointer({static_cast<const char*>(data), size_}, path);
 }
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {

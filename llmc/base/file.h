@@ -90,6 +90,7 @@ void for_each_piece(const std::filesystem::path& path, Each&& each) {
 
 std::uint64_t checksum_of_file(const std::filesystem::path& path);
 
+// Throws if the file is a Git LFS pointer; so does MappedFile.
 std::string read_file(const std::filesystem::path& path);
 
 // A regular file mapped into memory; the kernel reads its pages when they are touched. The file

@@ -19,7 +19,10 @@ std::string find_pretrained(const std::string& flag, const std::string& path) {
          "give a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
          "llm.c (.bin)");
   }
-  if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) return path;
+  if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) {
+    require_safetensors(path);
+    return path;
+  }
   const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(path);
   if (!newest) {
     fail(flag + " " + path + " contains no " + kConfigName + " and no valid checkpoint",

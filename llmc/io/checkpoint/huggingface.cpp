@@ -1,6 +1,7 @@
 #include "llmc/io/checkpoint/huggingface.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <system_error>
@@ -8,7 +9,9 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/shell_word.h"
 #include "llmc/device/dtype.h"
 
 namespace llmc {
@@ -203,19 +206,43 @@ std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors)
   return tensors;
 }
 
+void require_safetensors(const std::filesystem::path& directory) {
+  const auto has = [&](const char* name) {
+    std::error_code ignored;
+    return std::filesystem::exists(directory / name, ignored);
+  };
+  if (has(kWeightsName) || has(kWeightsIndexName)) return;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!has(name)) continue;
+    // The folder is an argument of the program, so that its name needs no quoting of Python.
+    const std::string program =
+        "import sys; from transformers import AutoModelForCausalLM as M; "
+        "M.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])";
+    fail(directory.string() + " has its weights only in PyTorch's format, " + name,
+         "convert them: python3 -c " + shell_word(program) + " " + shell_word(directory.string()));
+  }
+  fail(directory.string() + " has no " + std::string(kWeightsName),
+       "save the model with save_pretrained of transformers");
+}
+
 HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory, bool tied_head)
     : directory_(directory) {
+  require_safetensors(directory);
   std::error_code error;
   if (std::filesystem::exists(directory / kWeightsName, error)) {
     files_.emplace_back(directory / kWeightsName);
     for (const std::string& name : files_.back().names()) add(name, 0);
-  } else if (std::filesystem::exists(directory / kWeightsIndexName, error)) {
-    open_shards();
   } else {
-    fail(directory.string() + " has no " + std::string(kWeightsName),
-         "save the model with save_pretrained as safetensors; pytorch_model.bin is not supported");
+    open_shards();
   }
-  if (tied_head) check_tied_head();
+  report_ignored();
+  if (tied_head) tie_head();
+}
+
+void HuggingFaceWeights::report_ignored() const {
+  if (ignored_.empty()) return;
+  Notice::warn("warning: " + directory_.string() +
+               ": tensors of other heads are ignored: " + list(ignored_));
 }
 
 std::vector<std::string> HuggingFaceWeights::names() const {
@@ -259,15 +286,30 @@ bool HuggingFaceWeights::is_mask(const std::string& name) {
          (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
 
-void HuggingFaceWeights::add(const std::string& stored_name, std::size_t file) {
-  constexpr std::string_view kPrefix = "transformer.";
-  const std::string name =
-      stored_name.starts_with(kPrefix) ? stored_name.substr(kPrefix.size()) : stored_name;
-  if (is_mask(name)) return;
-  if (!locations_.emplace(name, TensorLocation{file, stored_name}).second) {
-    fail(files_[file].path().string() + ": tensor " + printable(name) +
-         " is stored twice, with and without the prefix transformer.");
+bool HuggingFaceWeights::is_of_other_head(const std::string& name) {
+  return std::ranges::none_of(std::array{"h.", "wte.", "wpe.", "ln_f.", "lm_head."},
+                              [&](const char* beginning) { return name.starts_with(beginning); });
+}
+
+std::string HuggingFaceWeights::plain_name(std::string stored_name) {
+  constexpr std::string_view kCompiled = "_orig_mod.";
+  for (std::size_t at = 0; (at = stored_name.find(kCompiled, at)) != std::string::npos;) {
+    stored_name.erase(at, kCompiled.size());
   }
+  for (const std::string_view prefix : {"module.", "transformer."}) {
+    if (stored_name.starts_with(prefix)) stored_name.erase(0, prefix.size());
+  }
+  return stored_name;
+}
+
+void HuggingFaceWeights::add(const std::string& stored_name, std::size_t file) {
+  const std::string name = plain_name(stored_name);
+  if (is_mask(name)) return;
+  if (is_of_other_head(name)) return ignored_.push_back(stored_name);
+  const auto [at, is_new] = locations_.emplace(name, TensorLocation{file, stored_name});
+  if (is_new) return;
+  fail(files_[file].path().string() + ": tensor " + printable(name) + " is stored twice, as " +
+       printable(at->second.stored_name) + " and as " + printable(stored_name));
 }
 
 void HuggingFaceWeights::open_shards() {
@@ -296,15 +338,18 @@ const HuggingFaceWeights::TensorLocation& HuggingFaceWeights::location(
   return location->second;
 }
 
-void HuggingFaceWeights::check_tied_head() {
+void HuggingFaceWeights::tie_head() {
   constexpr const char* kHead = "lm_head.weight";
   constexpr const char* kEmbedding = "wte.weight";
-  if (!locations_.contains(kHead)) return;
-  const TensorEntry& head = entry(kHead);
+  const auto head = locations_.find(kHead);
+  if (head == locations_.end()) return;
+  // safetensors stores tensors that share memory under only one of their names.
+  locations_.emplace(kEmbedding, head->second);
+  const TensorEntry& logits = entry(kHead);
   const TensorEntry& embedding = entry(kEmbedding);
   const bool is_equal =
-      head.dtype == embedding.dtype && head.shape == embedding.shape &&
-      std::memcmp(head.bytes.data(), embedding.bytes.data(), head.bytes.size()) == 0;
+      logits.dtype == embedding.dtype && logits.shape == embedding.shape &&
+      std::memcmp(logits.bytes.data(), embedding.bytes.data(), logits.bytes.size()) == 0;
   if (!is_equal) {
     fail(directory_.string() + ": lm_head.weight differs from transformer.wte.weight",
          "if the head has weights of its own, config.json needs \"tie_word_embeddings\": false");

@@ -73,15 +73,22 @@ std::string huggingface_name(const std::string& name);
 // GPT2LMHeadModel.
 std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors);
 
-// The weights in a directory, found by name in any of its files.
+// Throws unless the directory has weights in safetensors files. For weights in PyTorch's own files,
+// the hint is the command that converts them.
+void require_safetensors(const std::filesystem::path& directory);
+
+// The weights in a directory, found by name in any of its files. Names may have the prefixes of
+// torch.compile (_orig_mod.) and of DistributedDataParallel (module.).
 class HuggingFaceWeights {
  public:
   // Opens and checks all files. Throws if a file is missing or invalid, or if a tensor occurs
-  // twice. With a tied head it also throws if lm_head.weight is not bit for bit equal to
-  // wte.weight: the engine has one tensor for both.
+  // twice. With a tied head, lm_head.weight may take the place of wte.weight; if both are there,
+  // throws if they are not bit for bit equal: the engine has one tensor for both. Tensors of other
+  // heads, such as v_head.summary.weight, are ignored with a warning.
   explicit HuggingFaceWeights(const std::filesystem::path& directory, bool tied_head = true);
 
-  // The tensors, sorted, without a tied lm_head.weight and the causal masks of old exports.
+  // The tensors of the language model, sorted, without a tied lm_head.weight and the causal masks
+  // of old exports.
   std::vector<std::string> names() const;
 
   bool contains(const std::string& name) const { return locations_.contains(name); }
@@ -117,8 +124,12 @@ class HuggingFaceWeights {
 
   static std::string list(const std::vector<std::string>& names);
 
+  // The name of a stored tensor without prefixes.
+  static std::string plain_name(std::string stored_name);
   // h.N.attn.bias and h.N.attn.masked_bias were constants that old versions saved with the weights.
   static bool is_mask(const std::string& name);
+  // Whether a tensor belongs to another head than that of the language model.
+  static bool is_of_other_head(const std::string& name);
 
   void add(const std::string& stored_name, std::size_t file);
 
@@ -132,11 +143,13 @@ class HuggingFaceWeights {
     return *file_of(name).find(location(name).stored_name);
   }
 
-  void check_tied_head();
+  void tie_head();
+  void report_ignored() const;
 
   std::filesystem::path directory_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, TensorLocation> locations_;  // by name without prefix
+  std::vector<std::string> ignored_;                 // stored names of tensors of other heads
 };
 
 // Writes config.json and model.safetensors into `directory`, which is created if missing;
