@@ -1,5 +1,6 @@
 // The names that flags of the programs have in other programs, such as llm.c, nanoGPT, Megatron-LM
-// and transformers. They are suggested for an unknown flag, but never accepted.
+// and transformers, and names of what no flag does here. They are suggested for an unknown flag,
+// but never accepted.
 #pragma once
 
 #include <string>
@@ -13,5 +14,10 @@ std::vector<std::string> names_elsewhere(std::string_view program, std::string_v
 
 // The flags of a program that have other names.
 std::vector<std::string> flags_with_names_elsewhere(std::string_view program);
+
+// What exists here instead of a flag of other programs that has no equal here, such as --wandb or
+// --lora: a text for an error, which says "not supported" if nothing does. Empty if the name is
+// unknown.
+std::string way_here(std::string_view program, std::string_view name);
 
 }  // namespace llmc

@@ -11,6 +11,11 @@ namespace {
 
 constexpr std::size_t kMaxAnswers = 3;
 
+// The edit distance of a mistyped name is at most this: "--activation" is not "--quantization".
+std::size_t max_distance(std::size_t length) {
+  return std::min<std::size_t>(3, (length + 2) / 4);
+}
+
 }  // namespace
 
 std::string comparable(std::string_view name) {
@@ -60,11 +65,14 @@ std::vector<std::string> nearest_answers(std::string_view text,
   for (const KnownName& candidate : known) {
     const std::string name = comparable(candidate.name);
     if (name == typed) add_once(equal, candidate.answer);
-    if (typed.size() > 1 && name.starts_with(typed)) {
-      add_once(candidate.name == candidate.answer ? longer : longer_names, candidate.answer);
+    const bool is_own = candidate.name == candidate.answer;
+    const bool is_begin = typed.size() > 1 && name.starts_with(typed);
+    // The first word of another name, such as "ddp" of "ddp-backend", has a meaning of its own.
+    if (is_begin && (is_own || 3 * typed.size() >= 2 * name.size())) {
+      add_once(is_own ? longer : longer_names, candidate.answer);
     }
     const std::size_t distance = edit_distance(typed, name);
-    if (distance > std::max(typed.size(), name.size()) / 3 || distance > best) continue;
+    if (distance > max_distance(std::min(typed.size(), name.size())) || distance > best) continue;
     if (distance < best) near.clear();
     best = distance;
     add_once(near, candidate.answer);

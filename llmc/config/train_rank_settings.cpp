@@ -25,8 +25,9 @@ Settings<TrainProgram> rank_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.ranks); },
        .unit = "RANKS",
        .help =
-           "number of ranks that --dry-run and --print-mesh plan for; mpirun sets that of a run",
-       .fallback = {"the ranks that mpirun started, else 1",
+           "number of ranks that --dry-run and --print-mesh plan for; scripts/run.sh -np N, which "
+           "calls mpirun, sets that of a run",
+       .fallback = {"the ranks that were started, else 1",
                     [](const Resolution<TrainProgram>& r) { return r.facts.ranks; }},
        .range = between(1, 65536),
        .changes_results = true,

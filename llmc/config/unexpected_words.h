@@ -36,9 +36,12 @@ std::vector<KnownName> known_flags(const Settings<P>& table) {
   return known;
 }
 
-// "there is no flag --batch_size; did you mean --batch-size?"
+// "there is no flag --batch_size; did you mean --batch-size?", or "there is no flag --lora: LoRA is
+// not supported"
 template <class P>
 std::string unknown_flag_error(const Settings<P>& table, const std::string& flag) {
+  const std::string way = way_here(P::kName, flag);
+  if (!way.empty()) return "there is no flag " + flag + ": " + way;
   return "there is no flag " + flag + did_you_mean(nearest_answers(flag, known_flags(table)));
 }
 

@@ -56,12 +56,12 @@ std::string fit_hint(Dtype dtype, const ModelConfig& config, const RunShape& sha
   return "use a smaller model or a device with more memory: not even one short sequence fits";
 }
 
-void allocate(TrainingRunner& runner, Exchange& exchange) {
+std::vector<std::int64_t> allocate(TrainingRunner& runner, Exchange& exchange) {
   const DeviceProperties device = device_properties();
   const MemoryPlan& memory = runner.memory();
   // No rank allocates before all have read how much is free.
   const std::vector<int> sharing = ranks_on_device(exchange);
-  const std::vector<std::int64_t> plans = exchange.all_gather({memory.total()});
+  std::vector<std::int64_t> plans = exchange.all_gather({memory.total()});
   std::int64_t total = 0;
   for (const int rank : sharing) total += plans[static_cast<std::size_t>(rank)];
   const auto num_sharing = std::ssize(sharing);
@@ -77,6 +77,7 @@ void allocate(TrainingRunner& runner, Exchange& exchange) {
                   device.free_memory / num_sharing));
   }
   runner.allocate();
+  return plans;
 }
 
 }  // namespace llmc

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "llmc/comm/exchange.h"
 #include "llmc/config/model_config.h"
@@ -22,7 +23,8 @@ std::string fit_hint(Dtype dtype, const ModelConfig& config, const RunShape& sha
                      Context& context, std::int64_t free_bytes);
 
 // Reports the device and the memory of a run, then allocates it. Throws with a hint if it does not
-// fit. Ranks on the same device share its memory. All ranks call this together.
-void allocate(TrainingRunner& runner, Exchange& exchange);
+// fit. Ranks on the same device share its memory. Returns the bytes of each rank. All ranks call
+// this together.
+std::vector<std::int64_t> allocate(TrainingRunner& runner, Exchange& exchange);
 
 }  // namespace llmc

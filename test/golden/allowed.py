@@ -25,7 +25,7 @@ IGNORED_KEYS = [
     ("*.jsonl", "mfu", "a speed"),
     ("*.jsonl", "mfu_full", "a speed"),
     ("*.jsonl", "cpu_percent", "the load of the machine"),
-    ("*.jsonl", "host_mem_mb", "resident memory varies from process to process"),
+    ("*.jsonl", "host_mem_mb*", "resident memory varies from process to process"),
     ("*.profile.jsonl", "ms_per_step", "a time"),
     ("*.profile.jsonl", "percent", "a share of a time"),
     ("*.profile.jsonl", "flop_per_s", "a speed"),
