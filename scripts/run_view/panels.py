@@ -130,7 +130,9 @@ def memory_curves(runs):
     """[(run, key of the log's rows, label)] of the panel of memory by rank, whose labels name rank and memory."""
     curves = []
     for i, run in enumerate(runs):
-        for key, name in MEMORY.items():
+        # The planned memory is that of the GPU, if there is one.
+        keys = [key for key in reversed(MEMORY) if run.series(rank_key(key, 0))][:1]
+        for key, name in ((key, MEMORY[key]) for key in keys):
             means = [sum(v for _, v in series) / len(series) for series in
                      (run.series(rank_key(key, rank)) for rank in range(run.ranks())) if series]
             ranks = range(len(means))
