@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "llmc/base/shell_word.h"
+#include "llmc/base/suggestions.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/model_config.h"
 #include "llmc/config/names_elsewhere.h"
 #include "llmc/config/setting_text.h"
-#include "llmc/config/suggestions.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
 #include "llmc/io/data/text_encoding.h"

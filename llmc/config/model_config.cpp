@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "llmc/base/error.h"
-#include "llmc/config/suggestions.h"
+#include "llmc/base/suggestions.h"
 
 namespace llmc {
 

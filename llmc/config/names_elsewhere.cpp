@@ -4,7 +4,7 @@
 #include <span>
 #include <sstream>
 
-#include "llmc/config/suggestions.h"
+#include "llmc/base/suggestions.h"
 
 namespace llmc {
 
@@ -247,13 +247,30 @@ std::vector<std::string> flags_with_names_elsewhere(std::string_view program) {
   return flags;
 }
 
-std::string way_here(std::string_view program, std::string_view name) {
+namespace {
+
+// The text about a name in the rows of a program; empty if it has none.
+std::string text_about(std::string_view program, std::string_view name) {
   const std::string typed = suggestions_detail::comparable(name);
   for (const NamesOfFlag& row : names_of_program(program)) {
     if (is_flag_of_ours(row.answer)) continue;
     for (const std::string& word : words_of(row.names)) {
       if (suggestions_detail::comparable(word) == typed) return std::string(row.answer);
     }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string way_here(std::string_view program, std::string_view name) {
+  return text_about(program, name);
+}
+
+std::string way_in_other_program(std::string_view program, std::string_view name) {
+  for (const char* other : {"train_gpt2", "infer_gpt2"}) {
+    const std::string text = other == program ? "" : text_about(other, name);
+    if (!text.empty()) return std::string("in ") + other + ", " + text;
   }
   return {};
 }

@@ -20,4 +20,7 @@ std::vector<std::string> flags_with_names_elsewhere(std::string_view program);
 // unknown.
 std::string way_here(std::string_view program, std::string_view name);
 
+// The same if the name belongs to train_gpt2 or infer_gpt2 and `program` is another one.
+std::string way_in_other_program(std::string_view program, std::string_view name);
+
 }  // namespace llmc

@@ -180,6 +180,15 @@ Settings<TrainProgram> plan_rows() {
        .help = "print the memory of each rank and the bytes that it sends per step, and exit; no "
                "text is read",
        .on_resume = OnResume::process},
+      {.flag = "--gpu-memory",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.gpu_memory); },
+       .unit = "GIB",
+       .help = "print whether the run fits if each rank has a GPU with this memory, of which 2 GiB "
+               "stay free, and exit with 1 if it does not; without --batch-size, the largest "
+               "micro-batch that fits is planned",
+       .range = between(0.1, 1e6),
+       .required_flags = {"--dry-run"},
+       .on_resume = OnResume::process},
   };
 }
 

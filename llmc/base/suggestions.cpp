@@ -1,4 +1,4 @@
-#include "llmc/config/suggestions.h"
+#include "llmc/base/suggestions.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,9 +11,10 @@ namespace {
 
 constexpr std::size_t kMaxAnswers = 3;
 
-// The edit distance of a mistyped name is at most this: "--activation" is not "--quantization".
-std::size_t max_distance(std::size_t length) {
-  return std::min<std::size_t>(3, (length + 2) / 4);
+// The edit distance of a mistyped name is at most this: "--activation" is not "--quantization". It
+// is smaller for names that are only known: "--num-beams" is not "--num-heads".
+std::size_t max_distance(std::size_t length, bool is_own) {
+  return is_own ? std::min<std::size_t>(3, (length + 2) / 4) : std::min<std::size_t>(2, length / 6);
 }
 
 }  // namespace
@@ -72,7 +73,8 @@ std::vector<std::string> nearest_answers(std::string_view text,
       add_once(is_own ? longer : longer_names, candidate.answer);
     }
     const std::size_t distance = edit_distance(typed, name);
-    if (distance > max_distance(std::min(typed.size(), name.size())) || distance > best) continue;
+    if (distance > max_distance(std::min(typed.size(), name.size()), is_own) || distance > best)
+      continue;
     if (distance < best) near.clear();
     best = distance;
     add_once(near, candidate.answer);
