@@ -69,7 +69,7 @@ std::vector<std::string> nearest_answers(std::string_view text,
     const bool is_own = candidate.name == candidate.answer;
     const bool is_begin = typed.size() > 1 && name.starts_with(typed);
     // The first word of another name, such as "ddp" of "ddp-backend", has a meaning of its own.
-    if (is_begin && (is_own || 3 * typed.size() >= 2 * name.size())) {
+    if (is_begin && (is_own || 2 * typed.size() >= name.size())) {
       add_once(is_own ? longer : longer_names, candidate.answer);
     }
     const std::size_t distance = edit_distance(typed, name);
