@@ -170,7 +170,7 @@ def test_tokenizer_gpt2_is_an_installed_vocabulary(program):
                 "infer_gpt2": ["-m", "model", "-p", "x", "-n", 2]}
     for name, arguments in programs.items():
         error = call(program, name, "--tokenizer", "gpt2", *arguments, code=1).stderr
-        expect('there is no tokenizer "gpt2"' in error and "hint: scripts/get_gpt2.sh --vocabulary" in error, error)
+        expect('there is no tokenizer "gpt2"' in error and "hint: scripts/get_gpt2.sh downloads it" in error, error)
     # 256 bytes and <|endoftext|>, as the model has, in place of GPT-2's tokens.
     program.train("--steps", 1, "--out", "run", "--eval-every", 0, "--sample-every", 0)
     vocabulary = [program.folder / "run/step_000001" / name for name in ("vocab.json", "merges.txt")]

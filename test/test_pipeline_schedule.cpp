@@ -273,9 +273,10 @@ TEST_CASE("a page has a box for each pass of each timeline, its bubble, and need
   CHECK(contains(page, "<h1>a &amp; b</h1>"));
   CHECK(contains(page, "<h2>measured &lt;1&gt;</h2>"));
   CHECK(count("http") == 0);
-  CHECK(count("</text>") == count(">0F") + count(">1F") + count(">0B") + count(">1B") +
-                                count(">rank ") + count(">steps<") + count(">ms<") +
-                                2 * static_cast<int>(t.duration() + 1));
+  for (const char* label : {">1B2</text>", ">rank 1</text>", ">0</text>", ">5</text>"}) {
+    CAPTURE(label);
+    CHECK(count(label) == 2);
+  }
 }
 
 TEST_CASE("the name of a narrow box is written upwards, and short passes widen the page") {

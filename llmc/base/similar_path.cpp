@@ -20,7 +20,7 @@ std::vector<KnownName> names_in(const std::filesystem::path& directory) {
   for (; !error && entry != std::filesystem::directory_iterator() && names.size() < kMaxNames;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    // Nobody types the name of a token cache, which begins like its text.
+    // A token cache lies next to its text and begins with the same name.
     const bool is_typed = !name.starts_with('.') && !name.ends_with(".cache.bin");
     if (is_typed) names.push_back({name, name});
   }

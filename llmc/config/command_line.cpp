@@ -94,7 +94,7 @@ class ConfigReader : public CLI::ConfigTOML {
     return items;
   }
 
-  // What the reader has ignored; empty: nothing.
+  // The settings that the reader has ignored, as a message; empty if there are none.
   const std::string& notice() const { return notice_; }
 
  private:

@@ -15,9 +15,8 @@ std::vector<std::string> names_elsewhere(std::string_view program, std::string_v
 // The flags of a program that have other names.
 std::vector<std::string> flags_with_names_elsewhere(std::string_view program);
 
-// What exists here instead of a flag of other programs that has no equal here, such as --wandb or
-// --lora: a text for an error, which says "not supported" if nothing does. Empty if the name is
-// unknown.
+// A text for the error about a flag of other programs that has no equal here, such as --wandb or
+// --lora: the way that exists here, or "not supported". Empty if the name is unknown.
 std::string way_here(std::string_view program, std::string_view name);
 
 // The same if the name belongs to train_gpt2 or infer_gpt2 and `program` is another one.

@@ -84,9 +84,9 @@ std::vector<fs::path> gpt2_directories() {
 
 std::optional<fs::path> find_gpt2_vocabulary() {
   const std::vector<fs::path> directories = gpt2_directories();
-  const auto found = std::ranges::find_if(directories, has_vocabulary);
-  if (found == directories.end()) return std::nullopt;
-  return *found;
+  const auto first = std::ranges::find_if(directories, has_vocabulary);
+  if (first == directories.end()) return std::nullopt;
+  return *first;
 }
 
 }  // namespace llmc

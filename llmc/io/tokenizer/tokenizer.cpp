@@ -33,8 +33,9 @@ std::unique_ptr<Tokenizer> make_installed_gpt2() {
     fail(
         "there is no tokenizer \"gpt2\": no directory of that name, and no vocabulary of GPT-2 in "
         "data/gpt2, models/gpt2-124M, $LLMC_DATA/gpt2 and the cache of Hugging Face",
-        "scripts/get_gpt2.sh --vocabulary downloads it to models/gpt2-124M; or give the directory "
-        "with its tokenizer.json, vocab.json and merges.txt, or encoder.json and vocab.bpe");
+        "scripts/get_gpt2.sh downloads it to models/gpt2-124M, on request without the weights; "
+        "or give the directory with its tokenizer.json, vocab.json and merges.txt, or encoder.json "
+        "and vocab.bpe");
   }
   Notice::print("tokenizer gpt2: the vocabulary in " + directory->string());
   return make_tokenizer(directory->string());
