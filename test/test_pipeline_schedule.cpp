@@ -273,7 +273,7 @@ TEST_CASE("a page has a box for each pass of each timeline, its bubble, and need
   CHECK(contains(page, "<h1>a &amp; b</h1>"));
   CHECK(contains(page, "<h2>measured &lt;1&gt;</h2>"));
   CHECK(count("http") == 0);
-  for (const char* label : {">1B2</text>", ">rank 1</text>", ">0</text>", ">5</text>"}) {
+  for (const std::string label : {">1B2</text>", ">rank 1</text>", ">0</text>", ">6</text>"}) {
     CAPTURE(label);
     CHECK(count(label) == 2);
   }
