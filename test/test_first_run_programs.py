@@ -217,6 +217,9 @@ def test_infer_reads_a_config_of_the_trainer(program):
     expect("run.toml" not in done.stderr, done.stderr)
     (program.folder / "mine.toml").write_text('model = "run"\ntokens = 2\nseed = 3\n')
     expect("mine.toml" not in call(program, "infer_gpt2", "--config", "mine.toml", "-p", "x").stderr, "a config of infer_gpt2")
+    (program.folder / "size.toml").write_text('model = "d12"\n')
+    error = call(program, "infer_gpt2", "--config", "size.toml", "-p", "x", code=2).stderr
+    expect("--model is required" in error and "d12" not in error, error)
     (program.folder / "wrong.toml").write_text('lr = 1\ntoknes = 2\nmodel = "d12"\n')
     error = call(program, "infer_gpt2", "--config", "wrong.toml", "-m", "run", "-p", "x", code=2).stderr
     expect("--config wrong.toml: there is no flag --toknes; did you mean --tokens?" in error, error)
