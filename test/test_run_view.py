@@ -279,6 +279,10 @@ def test_the_page_has_the_memory_of_each_rank_next_to_what_it_planned(program):
     plot(program, "one1.jsonl", "ranks.jsonl", "--metrics", "rank_memory,compute,communication,bubble", "--out", "two.html")
     names = [c["name"] for c in page_data(program.folder / "two.html")["panels"][0]["curves"]]
     expect(names == ["ranks: rank 0, host", "ranks: rank 1, host"], names)
+    plot(program, "one1.jsonl", "ranks.jsonl", "--out", "two.html")
+    labels = [panel["label"] for panel in page_data(program.folder / "two.html")["panels"]][-3:]
+    expect([label.split(" per step")[0] for label in labels] == [
+        "time of computation", "time of communication", "idle time in the pipeline"], labels)
     if shutil.which("gnuplot"):
         plot(program, "ranks.jsonl", "--out", "ranks.svg")
         expect("planned, rank 1 = 0.500" in (program.folder / "ranks.svg").read_text(), "no level in the SVG")

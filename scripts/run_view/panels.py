@@ -42,7 +42,8 @@ METRICS = {
     "cpu": Metric("CPU use (%, 100: one core)", {"cpu_percent": ""}, noisy=True, from_zero=True),
 }
 DEFAULT_METRICS = ["loss", "grad_norm", "lr", "tok_per_s", "memory"]
-RANKS_METRICS = ["rank_memory", "parts"]  # also drawn if a run has several ranks
+# Also drawn if a run has several ranks. The parts of several runs have a panel each.
+RANKS_METRICS, RUNS_METRICS = ["rank_memory", "parts"], ["rank_memory", "compute", "communication", "bubble"]
 MAX_RANKS = 6  # ranks with a curve of their own; with more, the extremes are drawn
 
 
@@ -122,7 +123,8 @@ def note_of(name, runs):
 def default_metrics(runs):
     """DEFAULT_METRICS, with losses in bits per byte if the runs have different tokenizers and all bytes per token."""
     in_bits = loss_note(runs) and all(run.has_bits() for run in runs)
-    metrics = DEFAULT_METRICS + (RANKS_METRICS if any(run.ranks() > 1 for run in runs) else [])
+    more = RANKS_METRICS if len(runs) == 1 else RUNS_METRICS
+    metrics = DEFAULT_METRICS + (more if any(run.ranks() > 1 for run in runs) else [])
     return ["bits_per_byte" if name == "loss" and in_bits else name for name in metrics]
 
 
