@@ -24,6 +24,7 @@ MODELS = Path(__file__).resolve().parent / "models.json"
 TOKENS = 50257
 # transformers reads these; our programs do not need them.
 OPTIONAL = {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+VOCABULARY = {"vocab.json", "merges.txt"}
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 MAX_HEADER_BYTES = 100 << 20
 
@@ -139,6 +140,8 @@ def arguments():
     parser.add_argument("size", nargs="?", choices=sources.names(MODELS), help="size of the model [124M]")
     parser.add_argument("folder", nargs="?", metavar="DIR", help="folder to write [models/gpt2-SIZE]")
     prepare.add_download_flags(parser.add_argument)
+    parser.add_argument("--vocabulary", action="store_true",
+                        help="only the vocabulary, which is the same for all sizes and sufficient for --tokenizer gpt2")
     parser.add_argument("--sources", default=str(MODELS), metavar="FILE", help="table of models [data/models.json]")
     options = parser.parse_args()
     options.copy = os.environ.get("GPT2_DIR")
@@ -151,18 +154,22 @@ def main():
     options = arguments()
     size = options.size or "124M"
     source = sources.load_source(size, options.sources)
+    if options.vocabulary:
+        source.files = [file for file in source.files if file.name in VOCABULARY]
     if options.copy:
         folder = Path(options.copy)
         print(f"GPT2_DIR: checking the copy in {folder}, downloading nothing", file=sys.stderr)
-        check_model(folder, source if options.size else None)
+        check_vocabulary(folder) if options.vocabulary else check_model(folder, source if options.size else None)
     else:
         folder = Path(options.folder or Path("models") / f"gpt2-{size}")
         if options.dry_run:
             prepare.describe(source, folder, options, sources.Sums(folder))
             return
         get(source, folder, options)
-        check_model(folder, source)
+        check_vocabulary(folder) if options.vocabulary else check_model(folder, source)
     print(folder)
+    if options.vocabulary:
+        return print("next: ./train_gpt2 --tokenizer gpt2 --train FILE", file=sys.stderr)
     print(f"next: ./infer_gpt2 -m {folder} -p 'Once upon a time'\n"
           f"      ./train_gpt2 --init-from {folder} --tokenizer {folder} --train FILE", file=sys.stderr)
 

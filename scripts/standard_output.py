@@ -1,11 +1,16 @@
 """Results of a Python program on stdout: one that cannot be written is an error with a message and exit code 1."""
 import os
+import signal
 import sys
 from pathlib import Path
 
 
 class OutputError(Exception):
     """Not an OSError: handlers of errors about files, and argparse, would take it for one of theirs."""
+
+
+class ReaderEnded(OutputError):
+    """The reader of the pipe has ended, as `head` does."""
 
 
 class CheckedOutput:
@@ -29,6 +34,8 @@ class CheckedOutput:
     def _checked(call, *arguments):
         try:
             return call(*arguments)
+        except BrokenPipeError:
+            raise ReaderEnded from None
         except OSError as error:
             raise OutputError(f"stdout cannot be written: {os.strerror(error.errno)}") from None
 
@@ -45,6 +52,9 @@ def run(main):
     except OutputError as error:
         if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the rest, which Python writes at its end
+        if isinstance(error, ReaderEnded):  # silently, as SIGPIPE ends other programs
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGPIPE)
         sys.exit(f"{Path(sys.argv[0]).name}: {error}")
     finally:
         sys.stdout = stream

@@ -57,6 +57,8 @@ const drawn = panels.children.map(figure => {
     legend: figure.all("span").map(s => s.textContent),
     paths: svg.all("path").length,
     circles: svg.all("circle").length,
+    // The right end of each label of the vertical axis; 1e9 for others.
+    ends: svg.all("text").map(t => t.attributes["text-anchor"] === "end" ? Number(t.attributes.x) : 1e9),
     labels: svg.all("text").map(t => t.textContent),
     readings,
     resumes,

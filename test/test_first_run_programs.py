@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests what a first user of train_gpt2 does: token files without a tokenizer, evaluation with few flags,
-little memory, runs that diverge.
+little memory, runs that diverge, an installed vocabulary, whether a run fits a GPU, one config for two programs.
 
     python3 test/test_first_run_programs.py build/host [PATTERN]
 
@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
+import greedy  # noqa: E402
 from runner import Skip, expect  # noqa: E402
 from test_programs import SMALL, TEXT, run_program_tests, write_bin  # noqa: E402
 
@@ -149,6 +151,78 @@ def test_a_diverged_loss_is_printed_without_a_sign(program):
 
 def test_a_device_is_no_training_text(program):
     program.fails("--train", "/dev/zero", *SMALL, "--steps", 1, phrases=["/dev/zero is a device"])
+
+
+def call(program, name, *arguments, code=0, **environment):
+    binary = program.binary.parent / name
+    if not binary.exists():
+        raise Skip(f"this build has no {name}")
+    variables = {key: value for key, value in os.environ.items() if key not in ("LLMC_DATA", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME")}
+    done = subprocess.run([binary, *map(str, arguments)], cwd=program.folder, capture_output=True, text=True, timeout=300,
+                          env={**variables, "HOME": str(program.folder / "home"), **environment})
+    expect(done.returncode == code, f"{name} {arguments}: {done.returncode}: {done.stderr[-500:]}")
+    return done
+
+
+def test_tokenizer_gpt2_is_an_installed_vocabulary(program):
+    greedy.write_model(program.folder / "model", layers=2, heads=3, channels=24, context=40)
+    programs = {"tokenize": ["text.txt", "-o", "a.bin", "--force"], "train_gpt2": ["--train", "text.txt", *SMALL, "--steps", 1],
+                "infer_gpt2": ["-m", "model", "-p", "x", "-n", 2]}
+    for name, arguments in programs.items():
+        error = call(program, name, "--tokenizer", "gpt2", *arguments, code=1).stderr
+        expect('there is no tokenizer "gpt2"' in error and "hint: scripts/get_gpt2.sh downloads it" in error, error)
+    # 256 bytes and <|endoftext|>, as the model has, in place of GPT-2's tokens.
+    program.train("--steps", 1, "--out", "run", "--eval-every", 0, "--sample-every", 0)
+    vocabulary = [program.folder / "run/step_000001" / name for name in ("vocab.json", "merges.txt")]
+    cache = "home/.cache/huggingface/hub/models--openai-community--gpt2/snapshots/607a"
+    for folder in (cache, "env/gpt2", "models/gpt2-124M", "data/gpt2", "gpt2"):
+        (program.folder / folder).mkdir(parents=True)
+        for file in vocabulary:
+            (program.folder / folder / file.name).write_bytes(file.read_bytes())
+        environment = {"LLMC_DATA": str(program.folder / "env")} if folder.startswith("env") else {}
+        for name, arguments in programs.items():
+            error = call(program, name, "--tokenizer", "gpt2", *arguments, **environment).stderr
+            notice = [line for line in error.splitlines() if line.startswith("tokenizer gpt2: the vocabulary in ")]
+            expect(len(notice) == (folder != "gpt2") and all(line.endswith(folder) for line in notice), f"{folder}: {error}")
+
+
+def test_gpu_memory_tells_whether_a_run_fits(program):
+    run = ["--train", "text.txt", "--model", "d12", "--context", 1024, "--seq-len", 1024, "--dtype", "bf16", "--dry-run"]
+    fits = program.run(*run, "--gpu-memory", 24)
+    batch = int(re.search(r"\nfits: the run needs [0-9.]+ MiB with --batch-size (\d+); a GPU of 24 GiB has 22528.0 MiB for it, "
+                          "and 2048.0 MiB stay free\n$", fits.stdout)[1])
+    for more in ([], ["--ranks", 4, "--pp", 2, "--grad-accum", 4, "--tp", 2], ["--ranks", 2, "--zero", 3]):
+        done = program.run(*run, *more, "--batch-size", 16 * batch, "--gpu-memory", 24, code=1)
+        expect("train_gpt2: the run does not fit: " in done.stderr and "MiB with --batch-size" in done.stderr, done.stderr)
+        smaller = int(re.search(r"--batch-size (\d+), which fits", done.stderr)[1])
+        flags = [*more, "--zero", 3] if "use --zero 3 and --batch-size" in done.stderr else more
+        program.run(*run, *flags, "--batch-size", smaller, "--gpu-memory", 24)
+        program.run(*run, *flags, "--batch-size", smaller + 1, "--gpu-memory", 24, code=1)
+    error = program.run(*run, "--ranks", 8, "--zero", 0, "--batch-size", 1, "--gpu-memory", 3.5, code=1).stderr
+    expect("hint: use --zero" in error, error)
+    expect("not even one short sequence" in program.run(*run, "--gpu-memory", 0.5, code=1).stderr, "0.5 GiB")
+    program.fails(*run[:-1], "--gpu-memory", 24, phrases=["--gpu-memory needs --dry-run"], code=2)
+
+
+def test_infer_reads_a_config_of_the_trainer(program):
+    (program.folder / "run.toml").write_text('train = "text.txt"\nlr = 1e-3\nsteps = 1\nout = "run"\nseq-len = 16\n'
+                                             'dtype = "bf16"\n')
+    program.run("--config", "run.toml", *SMALL, "--eval-every", 0, "--sample-every", 0)
+    done = call(program, "infer_gpt2", "--config", "run.toml", "-p", "x", "-n", 2)
+    notice = "--config run.toml is for train_gpt2: its out, run, is --model; ignored: train, lr, steps, seq-len\n"
+    expect(done.stderr.count(notice) == 1 and ", bf16\n" in done.stderr, done.stderr)
+    done = call(program, "infer_gpt2", "--config", "run.toml", "-m", "run/step_000001", "-p", "x", "-n", 2)
+    expect("for train_gpt2: ignored: train, lr, steps, out, seq-len\n" in done.stderr, done.stderr)
+    done = call(program, "infer_gpt2", "--config", "run.toml", "-p", "x", "-n", 2, "--quiet")
+    expect("run.toml" not in done.stderr, done.stderr)
+    (program.folder / "mine.toml").write_text('model = "run"\ntokens = 2\nseed = 3\n')
+    expect("mine.toml" not in call(program, "infer_gpt2", "--config", "mine.toml", "-p", "x").stderr, "a config of infer_gpt2")
+    (program.folder / "size.toml").write_text('model = "d12"\n')
+    error = call(program, "infer_gpt2", "--config", "size.toml", "-p", "x", code=2).stderr
+    expect("--model is required" in error and "d12" not in error, error)
+    (program.folder / "wrong.toml").write_text('lr = 1\ntoknes = 2\nmodel = "d12"\n')
+    error = call(program, "infer_gpt2", "--config", "wrong.toml", "-m", "run", "-p", "x", code=2).stderr
+    expect("--config wrong.toml: there is no flag --toknes; did you mean --tokens?" in error, error)
 
 
 if __name__ == "__main__":

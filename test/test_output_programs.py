@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import stat
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,16 @@ def test_every_result_on_a_full_stdout_is_an_error(program):
                 done = call(program, name, arguments, stdout=full)
             what = f"{name} {' '.join(map(str, arguments))}: {done.returncode}: {done.stderr[-300:]}"
             expect(done.returncode == 1 and done.stderr.endswith(f"{name}: stdout cannot be written\n"), what)
+
+
+def test_every_program_ends_silently_with_its_reader(program):
+    make_inputs(program)
+    for name, arguments in ((name, one) for name, commands in STDOUT.items() for one in commands):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = call(program, name, arguments, stdout=writer)
+        os.close(writer)
+        expect(done.returncode == -signal.SIGPIPE and "stdout" not in done.stderr, done)
 
 
 def test_a_closed_stdout_is_an_error_and_no_file_takes_its_place(program):

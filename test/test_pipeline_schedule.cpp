@@ -261,7 +261,7 @@ TEST_CASE("a page has a box for each pass of each timeline, its bubble, and need
   const PipelineShape shape{2, 3, 1};
   const PipelineTimeline t = pipeline_timeline(pipeline_schedule(shape), shape, equal_costs);
   const std::string page =
-      pipeline_page("a & b", {{"computed", "steps", t}, {"measured <1>", "ms", t}});
+      pipeline_page("a & b", shape, {{"computed", "steps", t}, {"measured <1>", "ms", t}});
   const auto count = [&](const std::string& part) {
     int boxes = 0;
     for (std::size_t at = 0; (at = page.find(part, at)) != page.npos; ++at) ++boxes;
@@ -273,6 +273,25 @@ TEST_CASE("a page has a box for each pass of each timeline, its bubble, and need
   CHECK(contains(page, "<h1>a &amp; b</h1>"));
   CHECK(contains(page, "<h2>measured &lt;1&gt;</h2>"));
   CHECK(count("http") == 0);
+  for (const std::string label : {">1B2</text>", ">rank 1</text>", ">0</text>", ">6</text>"}) {
+    CAPTURE(label);
+    CHECK(count(label) == 2);
+  }
+}
+
+TEST_CASE("the name of a narrow box is written upwards, and short passes widen the page") {
+  const PipelineShape shape{2, 40, 1};
+  const PipelineTimeline t = pipeline_timeline(
+      pipeline_schedule(shape), shape,
+      [](const PipelinePass& pass) { return pass.kind == PassKind::forward ? 1.0 : 6.0; });
+  const std::string page = pipeline_page("narrow", shape, {{"computed", "ms", t}});
+  for (const PipelinePass& pass : {t.ranks[0][3].pass, t.ranks[1].back().pass}) {
+    CHECK(contains(page, ">" + pass.name() + "</text>"));
+  }
+  CHECK(contains(page, "rotate(-90"));
+  const std::size_t size = page.find("\" width=\"");
+  const double width = std::stod(page.substr(size + 9));
+  CHECK(width > 13 * t.duration());  // pixels: the shortest pass, of 1 ms, has 13
 }
 
 TEST_CASE("a shape without a schedule is refused with the reason") {

@@ -139,7 +139,7 @@ TEST_SUITE("pipeline settings") {
     check_error(error_of(pipelines(4), 6), "--pp 4 does not divide the 6 ranks",
                 "use one of 1, 2, 3, 6");
     check_error(error_of(pipelines(2), 1), "--pp 2 does not divide the 1 rank",
-                "use 1; mpirun -np N starts N ranks");
+                "use 1; scripts/run.sh -np N ./train_gpt2 ... starts N ranks");
     Request tensor = pipelines(4);
     tensor.ranks.tp = 4;
     check_error(error_of(tensor, 8), "--pp 4 does not divide the 2 tensor groups: 8 ranks / --tp 4",

@@ -320,6 +320,9 @@ def test_get_gpt2_downloads_and_checks_a_model(folder):
         del pages[next(name for name in pages if name.endswith("/tokenizer.json"))]
         (folder / "m/tokenizer.json").unlink()
         expect("continuing without it" in run("scripts/get_gpt2.sh", "124M", folder / "m", *flags).stderr, "an optional file")
+        done = run("scripts/get_gpt2.sh", "--vocabulary", "124M", folder / "v", *flags)
+        names = {path.name for path in (folder / "v").iterdir()}
+        expect(names == {"vocab.json", "merges.txt", "SHA256SUMS"} and "--tokenizer gpt2" in done.stderr, f"{names}: {done.stderr}")
         page.body = page.body[:-1]
         (folder / "m/model.safetensors").unlink()
         output = run("scripts/get_gpt2.sh", "124M", folder / "m", *flags, code=1).stderr

@@ -128,7 +128,11 @@ def test_a_step_s_parts_add_up_and_its_bytes_are_those_of_the_dry_run(program):
             expect(line["comm_bytes_tp"] == activations, (line, plan))
             expect(line["comm_bytes_tp"] + line["comm_bytes_dp"] + decisions == line["comm_bytes"], (line, plan))
             expect(line["host_mem_mb"] >= line["host_mem_mb_max"] > 0, line)
+            each = [float(number) for number in line["host_mem_mb_ranks"].split()]
+            expect(len(each) == ranks and max(each) == line["host_mem_mb_max"], line)
         in_all = re.search(r"in all: \d+ bytes \(([0-9.]+ MiB)\)", plan)[1]
+        settings = json.loads((program.folder / log).read_text().splitlines()[0])
+        expect(settings["planned_mem_mb_ranks"].split()[0] + " MiB" == in_all, (settings, plan))
         expect(f"{ranks} ranks on this device, each with " in messages and f"in all {in_all}\n" in messages,
                (messages, plan))
     program.run(*TRAIN, "--steps", 2, "--log", "one.jsonl")

@@ -235,7 +235,8 @@ TEST_CASE("the log has sums, maxima and means over ranks; the parts of a step ad
         R"("fwd_ms":2.0,"bwd_ms":4.0,"comm_ms":4.25,"bubble_ms":0.5,"optimizer_ms":5.0,)"
         R"("data_ms":1.0,"other_ms":4.25,"comm_ms_tp":1.5,"comm_ms_pp":0.25,)"
         R"("comm_ms_dp":2.5,"token_hash":"fffffffffffffffa","cpu_percent":300.0,)"
-        R"("cpu_percent_max":200.0,"host_mem_mb":3.0,"host_mem_mb_max":2.0})");
+        R"("cpu_percent_max":200.0,"host_mem_mb":3.0,"host_mem_mb_max":2.0,)"
+        R"("host_mem_mb_ranks":"1.0 2.0"})");
 }
 
 TEST_SUITE_END();

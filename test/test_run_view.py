@@ -8,6 +8,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -253,6 +254,53 @@ def test_the_page_draws_curves_and_displays_values(program):
     expect("flat" not in drawn[1][0]["readings"][2], "a run that ended has a value")
 
 
+def test_the_page_has_the_memory_of_each_rank_next_to_what_it_planned(program):
+    parts = {"fwd_ms": 100.0, "bwd_ms": 200.0, "optimizer_ms": 50.0, "comm_ms": 30.0, "bubble_ms": 20.0}
+    planned = {"step": 0, "run": "started", "planned_mem_mb_ranks": "1024.0 512.0 1024.0"}
+    lines = [planned] + [line(step, **parts, host_mem_mb_ranks=f"{2048 + step}.0 1536.0 2048.0") for step in (1, 2, 3)]
+    (program.folder / "ranks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    plot(program, "ranks.jsonl", "--out", "ranks.html")
+    text = (program.folder / "ranks.html").read_text()
+    memory, times = page_data(program.folder / "ranks.html")["panels"][-2:]
+    expect([c["name"] for c in memory["curves"]] == ["rank 0, host", "rank 1, host", "rank 2, host"], memory)
+    expect(memory["curves"][0]["points"][-1] == [3, round(2051 / 1024, 6)], memory["curves"][0])
+    levels = [(level["name"], level["value"]) for level in memory["levels"]]
+    expect(levels == [("planned, ranks 0, 2", 1), ("planned, rank 1", 0.5)], levels)
+    shown = {c["name"]: c["points"][0][1] for c in times["curves"]}
+    expect(shown == {"step": 900, "computation": 350, "communication": 30, "bubble": 20}, shown)
+    table = [re.sub("<[^>]+>", " ", row).split() for row in text.split("<h2>Memory of each rank")[1].split("</tr>")]
+    expect(table[1:3] == [["rank", "0", "1,024.0", "MiB", "2,051.0", "MiB"], ["rank", "1", "512.0", "MiB", "1,536.0", "MiB"]],
+           table[1:3])
+    expect("<h1>Training run: ranks</h1>" in text and "3 steps, 300 tokens, 3 ranks" in text, "title")
+    expect("planned_mem" not in text.split("<h2>Settings")[-1], "the planned memory is no setting")
+    for number in (1, 2):  # one rank has no panel; two runs have the extremes of each
+        write_log(program, f"one{number}.jsonl")
+    plot(program, "one1.jsonl", "--metrics", "rank_memory", "--out", "x.html", code=1)
+    plot(program, "one1.jsonl", "ranks.jsonl", "--metrics", "rank_memory,compute,communication,bubble", "--out", "two.html")
+    names = [c["name"] for c in page_data(program.folder / "two.html")["panels"][0]["curves"]]
+    expect(names == ["ranks: rank 0, host", "ranks: rank 1, host"], names)
+    plot(program, "one1.jsonl", "ranks.jsonl", "--out", "two.html")
+    labels = [panel["label"] for panel in page_data(program.folder / "two.html")["panels"]][-3:]
+    expect([label.split(" per step")[0] for label in labels] == [
+        "time of computation", "time of communication", "idle time in the pipeline"], labels)
+    if shutil.which("gnuplot"):
+        plot(program, "ranks.jsonl", "--out", "ranks.svg")
+        expect("planned, rank 1 = 0.500" in (program.folder / "ranks.svg").read_text(), "no level in the SVG")
+
+
+def test_margins_have_room_for_the_longest_labels(program):
+    if not shutil.which("node"):
+        raise Skip("no node here to run the page's script")
+    lines = [line(step, loss=-0.00012 + 1e-6 * step, lr=2.5e-5) for step in range(1, 60)]
+    (program.folder / "tiny.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    plot(program, "tiny.jsonl", "--out", "tiny.html")
+    panels = json.loads(subprocess.run(["node", str(ROOT / "test/page_dom.js"), "tiny.html"], cwd=program.folder,
+                                       capture_output=True, text=True, timeout=60, check=True).stdout)
+    for panel in panels:
+        for label, x in zip(panel["labels"], panel["ends"]):
+            expect(x - 7 * len(label) >= 0, f"{panel['label']}: {label} ends at {x}")
+
+
 def test_errors_of_plot_name_the_cause(program):
     write_log(program, "run.jsonl")
     (program.folder / "empty.jsonl").write_text("")
@@ -268,6 +316,12 @@ def test_errors_of_plot_name_the_cause(program):
     expect(".html, .svg or .png" in plot(program, "run.jsonl", "--out", "x.pdf", code=2).stderr, "the kinds of picture")
     expect(not (program.folder / "x.html").exists(), "a page was written")
     (program.folder / "bare.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([ROOT / "scripts/plot", "run.jsonl", "--out", "y.html"], cwd=program.folder, stdout=writer,
+                          stderr=subprocess.PIPE, timeout=120)
+    os.close(writer)
+    expect(done.returncode == -signal.SIGPIPE and done.stderr == b"", f"the reader of plot has ended: {done}")
     done = plot(program, "bare.jsonl", "--x", "hours", "--out", "x.html", code=1)
     expect("step_ms" in done.stderr, done.stderr)
 

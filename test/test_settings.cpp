@@ -192,7 +192,7 @@ TEST_SUITE("settings") {
     CHECK(contains(error(6, 10), "use one of 1, 2"));
     CHECK(!contains(error(6, 10), "5"));
     CHECK(contains(error(2, 1), "--tp 2 does not divide the 1 rank"));
-    CHECK(contains(error(2, 1), "use 1; mpirun -np N starts N ranks"));
+    CHECK(contains(error(2, 1), "use 1; scripts/run.sh -np N ./train_gpt2 ... starts N ranks"));
     Request typed;  // the first error is the one of --tp
     typed.batch.total_batch_tokens = 1;
     CHECK(contains(error(4, 6, typed), "--tp 4 does not divide the 6 ranks"));

@@ -2,15 +2,18 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "llmc/base/file.h"
 #include "llmc/base/shell_word.h"
+#include "llmc/base/similar_path.h"
+#include "llmc/base/suggestions.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/model_config.h"
 #include "llmc/config/names_elsewhere.h"
 #include "llmc/config/setting_text.h"
-#include "llmc/config/suggestions.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
 #include "llmc/io/data/text_encoding.h"
@@ -168,5 +171,47 @@ TEST_SUITE("suggestions") {
     CHECK(names_elsewhere("train_gpt2", "--lr") ==
           std::vector<std::string>{"--learning-rate", "--max-lr", "--peak-lr", "-l"});
     CHECK(names_elsewhere("infer_gpt2", "--lr").empty());
+  }
+
+  TEST_CASE("names of what has no flag here have a text, of their own program first") {
+    CHECK(contains(way_here("train_gpt2", "--use_wandb"), "scripts/export_run.py"));
+    CHECK(contains(way_here("infer_gpt2", "--NUM-BEAMS"), "beam search is not supported"));
+    CHECK(way_here("train_gpt2", "--num-beams").empty());
+    CHECK(way_in_other_program("train_gpt2", "--num-beams").starts_with("in infer_gpt2, beam"));
+    CHECK(way_in_other_program("infer_gpt2", "--num-beams").empty());
+    CHECK(way_here("train_gpt2", "--lr").empty());
+    CHECK(way_here("train_gpt2", "").empty());
+  }
+
+  TEST_CASE("far names are not suggested, and the first word of another name is not either") {
+    const std::vector<KnownName> known = {{"--quantization", "--qat"},
+                                          {"--ddp-backend", "--comm"},
+                                          {"--num-heads", "--heads"},
+                                          {"--attention", "--attention"}};
+    for (const char* typed : {"--activation", "--ddp", "--num-beams"}) {
+      CAPTURE(typed);
+      CHECK(nearest_answers(typed, known).empty());
+    }
+    CHECK(nearest_answers("--atention", known) == std::vector<std::string>{"--attention"});
+    CHECK(nearest_answers("--num-haeds", known) == std::vector<std::string>{"--heads"});
+  }
+
+  TEST_CASE("a mistyped path is corrected in its first missing part if the rest exists") {
+    const llmc_test::TemporaryDirectory directory;
+    std::filesystem::create_directories(directory.path() / "data set/gpt2");
+    write_file(directory.path() / "data set/gpt2/vocab.json", "{}");
+    write_file(directory.path() / ".hidden", "");
+    const auto answer = [&](const std::string& path) {
+      return did_you_mean_path(directory.path() / path);
+    };
+    const std::string folder = directory.path().string() + "/data set";
+    CHECK(answer("data sett") == "; did you mean '" + folder + "'?");
+    CHECK(answer("data set/gtp2/vocab.json") == "; did you mean '" + folder + "/gpt2/vocab.json'?");
+    CHECK(answer("dta set/gpt2") == "; did you mean '" + folder + "/gpt2'?");
+    for (const char* path : {"data sett/gpt3", "hidden", "other", "data set", "data set/", "/a"}) {
+      CAPTURE(path);
+      CHECK(answer(path) == "");
+    }
+    CHECK(did_you_mean_path("") == "");
   }
 }

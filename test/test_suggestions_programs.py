@@ -57,7 +57,7 @@ def test_an_unknown_flag_gets_the_nearest_one(program):
         "--batch_size": "--batch-size", "--learning-rate": "--lr", "--learning_rate": "--lr", "--max-lr": "--lr", "--lr0": "--lr",
         "--Steps": "--steps", "--stpes": "--steps", "--max-iters": "--steps", "--batch": "--batch-size", "-b": "--batch-size",
         "--block_size": "--seq-len", "--gradient-accumulation-steps": "--grad-accum", "--data": "--train", "--out_dir": "--out",
-        "--sampel-tokens": "--sample-length", "--sample": "--sample-every or --sample-length", "--learning": "--lr or --final-lr-fraction", "--weather": None,
+        "--sampel-tokens": "--sample-length", "--sample": "--sample-every or --sample-length", "--learning": "--lr", "--weather": None,
         "--tensor-model-parallel-size": "--tp", "--tensor_parallel": "--tp", "--tp-size": "--tp", "--sp": "--sequence-parallel",
         "--sequence-paralel": "--sequence-parallel", "--q": None, "-q": None})
     check_flags(built["infer_gpt2"], {"--max-new-tokens": "--tokens", "--n_predict": "--tokens", "--checkpoint": "--model",
@@ -86,6 +86,56 @@ def test_suggested_names_are_not_accepted(program):
         errors = lines_of(child, "--config", "run.toml")
         expect(errors[0].startswith("--config run.toml: there is no flag --"), errors)
         expect(re.search(r"; did you mean --(device|tokenizer)\?$|--devise$", errors[0]), errors)
+
+
+def test_names_of_other_programs_get_the_way_that_exists_here(program):
+    built = programs(program)
+    ways = {"train_gpt2": {"--wandb": "scripts/export_run.py RUN.jsonl --wandb", "--tensorboard-dir": "--tensorboard DIR",
+                           "--Use_FSDP": "--zero 3 divides", "--deepspeed": "--zero 1, 2 or 3", "--lora-r": "LoRA is not supported",
+                           "--fp8": "--qat w8", "--torch-compile": "nothing is compiled", "--ddp": "scripts/run.sh -np N",
+                           "--num-gpus": "scripts/run.sh -np N", "--num-beams": "in infer_gpt2, beam search is not supported"},
+            "infer_gpt2": {"--beam": "beam search is not supported; --temperature 0", "--gptq": "--quant w8",
+                           "--wandb": "in train_gpt2, scripts/export_run.py", "--n-gpu-layers": "--device"},
+            "tokenize": {"--vocab-size": "tokenizers are not trained here", "--wandb": "in train_gpt2, "}}
+    for name, flags in ways.items():
+        for flag, way in flags.items():
+            if name in built:
+                lines = lines_of(built[name], flag, "x")
+                expect(len(lines) == 1 and lines[0].startswith(f"there is no flag {flag}: ") and way in lines[0], lines)
+    check_flags(program, {"--flash-attn": "--attention", "--max-new-tokens": "--sample-length", "--activatio": None})
+    check_flags(built["infer_gpt2"], {"--max-new-tokens": "--tokens", "--activation": None, "--compare": None})
+    (program.folder / "run.toml").write_text("wandb = true\n")
+    expect("there is no flag --wandb: scripts/export_run.py" in program.run("--config", "run.toml", code=2).stderr, "config")
+
+
+def test_sections_and_lines_without_a_value_in_a_config_file_are_named(program):
+    for text, answer in (("[train]\nlr = 1\n", "the section [train] is not supported; write the flags without sections"),
+                         ("lr 1\n", "the line 'lr 1' has no '='; write name = value"),
+                         ("stpes = 1\n", "there is no flag --stpes; did you mean --steps?")):
+        (program.folder / "run.toml").write_text(text)
+        expect_lines(program, ["--config", "run.toml"], [f"--config run.toml: {answer}"])
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def test_a_mistyped_path_gets_the_name_in_its_folder(program):
+    built = programs(program)
+    greedy.write_model(program.folder / "models/small", layers=2, heads=3, channels=24, context=40)
+    (program.folder / "run.toml").write_text("seed = 1\n")
+    small, answer = [*SMALL, "--steps", 1], "; did you mean {}?"
+    for name, arguments, meant in (
+            ("train_gpt2", ["--train", "tetx.txt", *small], "text.txt"), ("train_gpt2", ["--train", "./text.tx", *small], "./text.txt"),
+            ("train_gpt2", ["--train", "text.txt", "--val", "text", *small], "text.txt"),
+            ("train_gpt2", ["--train", "text.txt", "--init-from", "modles/small", *small[-2:]], "models/small"),
+            ("train_gpt2", ["--config", "rum.toml"], "run.toml"), ("train_gpt2", ["--train", "text.txt", "--tokenizer", "model"], "models"),
+            ("infer_gpt2", ["-m", "models/smal", "-p", "x"], "models/small"), ("infer_gpt2", ["-m", "models/small", "-f", "txt.txt"], "text.txt"),
+            ("tokenize", ["--tokenizer", "bytes", "tect.txt", "-o", "a.bin"], "text.txt")):
+        if name in built:
+            done = built[name].run(*arguments, code=2 if "--config" in arguments else 1)
+            expect(answer.format(meant) in done.stderr, f"{name} {arguments}: {done.stderr}")
+    for path in ("nothing.txt", "tetx.txt/a", "modles/large"):
+        expect("did you mean" not in program.run("--train", path, *small, code=1).stderr, path)
 
 
 # ---- values ----------------------------------------------------------------------------------
@@ -264,6 +314,25 @@ def test_help_shows_every_default_in_one_way(program):
             action = entry.startswith(("-h,--help ", "--help-json ", "--version "))
             expect(len(shown) == (0 if action else 1), f"{name}: {entry}: {shown}")
         expect(not re.search(r"Excludes:|Needs:|:\{|REQUIRED|\[--|\n\n\n", page), f"{name}: notes of the parser")
+
+
+def test_help_of_a_flag_or_a_group_is_that_part(program):
+    built = programs(program)
+    for name, arguments, first, flags in (
+            ("train_gpt2", ["--help", "--lr"], "Steps and learning rate:", {"--lr"}), ("train_gpt2", ["-h", "learning_rate"], None, {"--lr"}),
+            ("train_gpt2", ["--help", "zero"], None, {"--zero", "--zero-points"}), ("train_gpt2", ["--help=config"], None, {"--config"}),
+            ("train_gpt2", ["--steps", "x", "--help", "Dropout"], "Dropout:", None), ("infer_gpt2", ["-h", "-n"], None, {"-n,--tokens"}),
+            ("train_gpt2", ["--help", "parallelism"], "Ranks and parallelism (scripts/run.sh -np N ./train_gpt2 ... starts N):", None),
+            ("infer_gpt2", ["--help", "bench"], "Command bench:", None), ("tokenize", ["--help", "inputs"], "Files:", {"inputs"})):
+        if name not in built:
+            continue
+        lines = built[name].run(*arguments).stdout.splitlines()
+        shown = {line.split()[0] for line in lines if re.match(r"  \S", line)}
+        expect(shown == flags if flags else len(shown) > 2, f"{arguments}: {shown}")
+        expect(first is None or lines[0] == first, lines[0])
+    expect_lines(program, ["--help", "optimizr"], ["--help: there is no flag and no group 'optimizr'; did you mean optimizer?"])
+    expect_lines(program, ["--help", "wandb"],
+                 ["there is no flag --wandb: scripts/export_run.py RUN.jsonl --wandb PROJECT exports the file of --log"])
 
 
 def test_the_examples_of_help_work(program):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the programs on a terminal: --help, errors in flags and --config, progress, samples.
+"""Tests the programs on a terminal: --help, errors in flags and --config, progress, samples, statistics.
 
     python3 test/test_terminal_programs.py build/host [PATTERN]
 
@@ -13,9 +13,12 @@ import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
-from runner import expect
-from test_programs import SMALL, run_program_tests
+sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
+import greedy  # noqa: E402
+from runner import expect  # noqa: E402
+from test_programs import SMALL, run_program_tests  # noqa: E402
 
 
 def test_samples_start_with_a_token_of_the_tokenizer(program):
@@ -77,6 +80,42 @@ def test_progress_fits_the_terminal(program):
         for number, line in enumerate(live):  # the time left is known from the second step on
             expect("loss" in line and len(line) - 1 < columns, f"{columns} columns: {line!r}")
             expect(("[" in line) == (columns == 200) and ("ETA" in line) == (columns >= 80 and number > 0), f"{columns}: {line!r}")
+
+
+def run_together(program, *arguments, folder):
+    """The bytes of stdout alone, and those of stdout and stderr in one file."""
+    greedy.write_model(folder / "model", layers=2, heads=3, channels=24, context=40)
+    command = [program.binary.parent / "infer_gpt2", "-m", "model", "--prompt", "The", "-n", "5", "--temperature", "0", *arguments]
+    alone = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+    with open(folder / "both.txt", "wb") as both:
+        subprocess.run(command, cwd=folder, stdout=both, stderr=both, check=True)
+    return alone.stdout, (folder / "both.txt").read_bytes()
+
+
+def test_statistics_begin_on_their_own_line_if_stdout_is_stderr(program):
+    text, both = run_together(program, folder=program.folder)
+    expect(text and not text.endswith(b"\n"), text)
+    expect(text + b"\nprompt: 3 tokens" in both, both)
+    text, both = run_together(program, "--quiet", folder=program.folder)
+    expect(both == text, (both, text))
+    stop = text.decode()[0]  # without a text there is no line to end
+    text, both = run_together(program, "--stop", stop, folder=program.folder)
+    expect(text == b"" and b"\n\nprompt:" not in both and b"\nprompt: 3 tokens" in both, both)
+
+
+def test_several_completions_are_separated_if_stdout_is_stderr(program):
+    text, both = run_together(program, "--samples", "2", folder=program.folder)
+    one = text[:len(text) // 2]
+    expect(text == one + one and one.endswith(b"\n") and b"---" not in text, text)
+    expect(b"--- sample 0 ---\n" + one + b"--- sample 1 ---\n" + one + b"completions: 2" in both, both)
+    (program.folder / "prompts.txt").write_text("The\nThe\n")
+    command = [program.binary.parent / "infer_gpt2", "-m", "model", "--prompts", "prompts.txt", "-n", "5"]
+    both = subprocess.run(command, cwd=program.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True).stdout
+    expect(b"--- prompt 1, sample 0 ---\n" in both and b"--- prompt 2, sample 0 ---\n" in both, both)
+    text, both = run_together(program, "--samples", "2", "--quiet", folder=program.folder)
+    expect(both == text, both)
+    text, both = run_together(program, "--samples", "2", "--jsonl", folder=program.folder)
+    expect(b"---" not in both, both)
 
 
 def test_empty_values_are_refused(program):

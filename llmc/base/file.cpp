@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "llmc/base/error.h"
+#include "llmc/base/similar_path.h"
 #include "llmc/base/unfinished_files.h"
 
 namespace llmc {
@@ -27,7 +28,10 @@ void fail_file(const std::string& verb, const std::filesystem::path& path, int e
   if (error == ENOSPC || error == EDQUOT) hint = "free some space, or write to another disk";
   if (error == EFBIG)
     hint = "raise the file size limit (ulimit -f), or write to a file system for larger files";
-  fail("cannot " + verb + " " + path.string() + ": " + system_reason(error), hint, location);
+  const bool is_missing = error == ENOENT && (verb == "open" || verb == "examine");
+  fail("cannot " + verb + " " + path.string() + ": " + system_reason(error) +
+           (is_missing ? did_you_mean_path(path) : ""),
+       hint, location);
 }
 
 std::string printable(std::string_view text) {

@@ -1,11 +1,17 @@
 #include "llmc/base/standard_output.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cfenv>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
+
+#include "llmc/base/error.h"
+#include "llmc/base/signal_thread.h"
+#include "llmc/base/unfinished_files.h"
 
 namespace llmc {
 
@@ -19,13 +25,30 @@ void reserve_standard_output() {
   }
 }
 
+bool stdout_is_stderr() {
+  struct stat out {
+  }, error{};
+  return ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &error) == 0 &&
+         out.st_dev == error.st_dev && out.st_ino == error.st_ino;
+}
+
+void fail_stdout(int error) {
+  if (error == EPIPE) {
+    UnfinishedFiles::remove_all();
+    SignalThread::end_process(SIGPIPE);
+  }
+  fail("stdout cannot be written");
+}
+
 void print_text(const std::string& text) {
+  errno = 0;
   std::cout << text << std::flush;
-  if (!std::cout) fail_stdout();
+  if (!std::cout) fail_stdout(errno);
 }
 
 void flush_stdout() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail_stdout();
+  errno = 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail_stdout(errno);
 }
 
 }  // namespace llmc

@@ -3,18 +3,20 @@
 
 #include <string>
 
-#include "llmc/base/error.h"
-
 namespace llmc {
 
 // Makes stdout and stderr that are closed (`>&-`) fail instead of taking the next file that the
 // program opens, into which results and messages would go. Call it before any file is opened.
 void reserve_standard_output();
 
-// Throws the error of a result that is lost, for example because the disk is full.
-[[noreturn]] inline void fail_stdout() {
-  fail("stdout cannot be written");
-}
+// Whether stdout and stderr are the same file, pipe or terminal, so that a reader sees messages
+// between results.
+bool stdout_is_stderr();
+
+// Throws the error of a result that is lost, for example because the disk is full. If the reader of
+// a pipe has ended, as `head` does, the process ends silently as by SIGPIPE instead. `error`: errno
+// of the failed write.
+[[noreturn]] void fail_stdout(int error);
 
 // Writes to stdout at once. Throws if that fails. Uses std::cout, which is silent on all ranks of a
 // run but the first.

@@ -78,7 +78,7 @@ inline std::unique_ptr<Bootstrap> connect_by_mpi(const ProcessInfo& process) {
   if (ranks == process.ranks) return mpi;
   fail(launched_rank_text(process) + ": MPI connects only " + std::to_string(ranks) + " of them",
        is_tcp_launcher(process)
-           ? "without NCCL, ranks need MPI: start the program with mpirun"
+           ? "without NCCL, ranks need MPI: start them with scripts/run.sh or mpirun"
            : "start the program with the mpirun of the MPI library that it was built with");
 }
 

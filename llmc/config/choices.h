@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "llmc/base/suggestions.h"
 #include "llmc/comm/comm_choice.h"
-#include "llmc/config/suggestions.h"
 #include "llmc/device/dtype.h"
 
 namespace llmc {

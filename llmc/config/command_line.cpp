@@ -8,23 +8,29 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <istream>
+#include <memory>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/similar_path.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/help_page.h"
+#include "llmc/config/help_part.h"
 #include "llmc/config/infer_table.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
 #include "llmc/config/settings_json.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
+#include "llmc/config/trainer_config.h"
 #include "llmc/config/unexpected_words.h"
 
 namespace llmc {
@@ -34,9 +40,17 @@ namespace {
 // Rewords CLI11's error about a line of a --config file and adds the file's name.
 template <class P>
 std::string config_error_text(const CLI::App& app, std::string text) {
-  constexpr std::string_view kUnknown = "INI was not able to parse ";
+  constexpr std::string_view kUnknown = "INI was not able to parse ", kSection = ".++";
   if (text.starts_with(kUnknown)) {
-    text = unknown_flag_error(P::settings(), "--" + text.substr(kUnknown.size()));
+    const std::string key = text.substr(kUnknown.size());
+    if (key.ends_with(kSection)) {
+      text = "the section [" + key.substr(0, key.size() - kSection.size()) +
+             "] is not supported; write the flags without sections";
+    } else if (key.find(' ') != key.npos) {
+      text = "the line '" + key + "' has no '='; write name = value";
+    } else {
+      text = unknown_flag_error(P::settings(), "--" + key);
+    }
   }
   return "--config " + app.get_config_ptr()->as<std::string>() + ": " + text;
 }
@@ -45,7 +59,9 @@ std::string config_error_text(const CLI::App& app, std::string text) {
 void check_config_file(const std::string& path) {
   const std::string name = "--config " + (path.empty() ? "''" : path);
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) throw CLI::ValidationError(name + " does not exist");
+  if (!std::filesystem::exists(path, ignored)) {
+    throw CLI::ValidationError(name + " does not exist" + did_you_mean_path(path));
+  }
   if (std::filesystem::is_directory(path, ignored)) {
     throw CLI::ValidationError(name + " is a directory; give a file");
   }
@@ -53,6 +69,38 @@ void check_config_file(const std::string& path) {
     throw CLI::ValidationError(name + " cannot be read: " + std::strerror(errno));
   }
 }
+
+// The reader of --config files. infer_gpt2 also reads those of train_gpt2.
+template <class P>
+class ConfigReader : public CLI::ConfigTOML {
+ public:
+  explicit ConfigReader(const CLI::App& app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
+    if constexpr (!std::is_same_v<P, InferProgram>) return items;
+    std::vector<ConfigLine> lines;
+    for (const CLI::ConfigItem& item : items) lines.push_back({item.fullname(), item.inputs});
+    if (!is_trainer_config(lines)) return items;
+    const TrainerConfig config =
+        read_trainer_config(lines, app_.get_option("--model")->count() > 0);
+    notice_ = trainer_config_notice(app_.get_config_ptr()->as<std::string>(), config);
+    items.clear();
+    for (const ConfigLine& line : config.lines) {
+      CLI::ConfigItem& item = items.emplace_back();
+      item.name = line.name;
+      item.inputs = line.values;
+    }
+    return items;
+  }
+
+  // The settings that the reader has ignored, as a message; empty if there are none.
+  const std::string& notice() const { return notice_; }
+
+ private:
+  const CLI::App& app_;
+  mutable std::string notice_;  // from_config() is const in the library
+};
 
 // The options of a row: one with its name, then hidden ones with its old names.
 using RowOptions = std::vector<CLI::Option*>;
@@ -256,10 +304,21 @@ std::optional<CommandLineAnswer> read_command_line(int argc, char** argv,
     return CommandLineAnswer{kExitUsage,
                              message + "\n  hint: " + P::kName + " --help lists all flags"};
   };
+  const auto config_reader = std::make_shared<ConfigReader<P>>(app);
+  app.config_formatter(config_reader);
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (const std::optional<std::string> topic = help_topic(words)) {
+    const std::string part = help_part<P>(*topic);
+    return part.empty() ? usage_error(unknown_topic_error<P>(*topic))
+                        : CommandLineAnswer{.text = part};
+  }
   try {
-    parse_words<P>(app, {argv + std::min(argc, 1), argv + argc});
+    parse_words<P>(app, words);
     for (std::size_t i = 0; i < table.size(); ++i) store_value(table[i], options[i], request);
     check_relations(table, request);
+    if (!config_reader->notice().empty() && !is_given(*find_setting(table, "--quiet"), request)) {
+      Notice::print(config_reader->notice());
+    }
   } catch (const CLI::CallForAllHelp&) {
     return CommandLineAnswer{.text = settings_json(table) + "\n"};
   } catch (const CLI::CallForVersion&) {

@@ -16,7 +16,8 @@ struct CommonFlag {
   const char* help;
 };
 inline constexpr CommonFlag kCommonFlags[] = {
-    {"-h,--help", "", "print this help and exit"},
+    {"-h,--help", "[FLAG|GROUP]",
+     "print this help and exit; with a flag or a word of a heading, only that part"},
     {"--help-json", "", "print this help as JSON and exit"},
     {"--version", "", "print the version, the commit, the target and the libraries, and exit"},
     {"--config", "FILE.toml",

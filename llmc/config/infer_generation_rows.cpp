@@ -44,8 +44,10 @@ Settings<InferProgram> text_rows() {
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",
-       .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
-               "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
+       .help =
+           "bytes, gpt2 (an installed vocabulary of GPT-2), words:FILE, a tokenizer.json, or a "
+           "directory that contains tokenizer.json, or encoder.json and vocab.bpe, or vocab.json "
+           "and merges.txt",
        .fallback = "the tokenizer files in --model, else bytes if the model has 257 tokens",
        .quantity = "tokenizer",
        .commands = {"", "perplexity", "score"}},
@@ -92,7 +94,9 @@ Settings<InferProgram> generation_rows() {
       {.flag = "--samples",
        .field = [](auto& s) -> decltype(auto) { return (s.samples); },
        .unit = "N",
-       .help = "completions per prompt",
+       .help =
+           "completions per prompt; each ends in a line break. If stdout and stderr are the same, "
+           "a line on stderr precedes each; --jsonl has one line per completion",
        .fallback = 1,
        .range = at_least(1),
        .commands = {""}},

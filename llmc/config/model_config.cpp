@@ -1,7 +1,6 @@
 #include "llmc/config/model_config.h"
 
 #include <cmath>
-#include <vector>
 
 #include "llmc/base/error.h"
 

@@ -4,8 +4,8 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/suggestions.h"
 #include "llmc/config/huggingface_shape.h"
-#include "llmc/config/suggestions.h"
 
 namespace llmc {
 

@@ -22,6 +22,11 @@ std::string divisors_hint(std::int64_t number, std::int64_t other, std::int64_t 
 
 namespace {
 
+// How to start several ranks, for a run of one.
+std::string start_ranks_hint(std::int64_t ranks) {
+  return ranks == 1 ? "; scripts/run.sh -np N ./train_gpt2 ... starts N ranks" : "";
+}
+
 // "--tp 4 does not divide the 6 ranks"
 std::string divisor_problem(const char* flag, std::int64_t value, std::int64_t number,
                             const std::string& name) {
@@ -64,7 +69,7 @@ void check_tensor_ranks(const TrainResolution& r) {
   }
   if (ranks % tp == 0) return;
   fail_usage(divisor_problem("--tp", tp, ranks, "rank"),
-             divisors_hint(ranks, heads) + (ranks == 1 ? "; mpirun -np N starts N ranks" : ""));
+             divisors_hint(ranks, heads) + start_ranks_hint(ranks));
 }
 
 std::optional<SettingValue> fitting_sequence_parallel(const TrainResolution& r) {
@@ -112,8 +117,7 @@ void check_pipeline_ranks(const TrainResolution& r) {
   }
   if (groups % pp == 0) return;
   if (tp == 1) {
-    fail_usage(divisor_problem("--pp", pp, ranks, "rank"),
-               hint + (ranks == 1 ? "; mpirun -np N starts N ranks" : ""));
+    fail_usage(divisor_problem("--pp", pp, ranks, "rank"), hint + start_ranks_hint(ranks));
   }
   fail_usage(divisor_problem("--pp", pp, groups, "tensor group") + ": " + std::to_string(ranks) +
                  " ranks / --tp " + std::to_string(tp),

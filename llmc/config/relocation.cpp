@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "llmc/io/data/source_list.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 
 namespace llmc {
 
@@ -63,9 +64,10 @@ std::string relocate_after_colon(const std::string& text, const Relocation& relo
 
 std::string relocate_tokenizer(const std::string& name, const Relocation& relocation) {
   if (name.starts_with("words:")) return relocate_after_colon(name, relocation);
-  return leads_to_file(name) || name == "bytes" || name == "token ids"
-             ? name
-             : relocate_path(name, relocation);
+  if (leads_to_file(name) || name == "bytes" || name == "token ids") return name;
+  const std::string path = relocate_path(name, relocation);
+  // An installed vocabulary has no path.
+  return name == kGpt2Name && !leads_to_file(path) ? name : path;
 }
 
 }  // namespace llmc

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/suggestions.h"
 #include "llmc/config/choices.h"
-#include "llmc/config/suggestions.h"
 
 namespace llmc {
 

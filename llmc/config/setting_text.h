@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "llmc/base/suggestions.h"
 #include "llmc/config/setting.h"
-#include "llmc/config/suggestions.h"
 
 namespace llmc {
 

@@ -40,8 +40,10 @@ Settings<TokenizeProgram> file_rows() {
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",
-       .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
-               "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
+       .help =
+           "bytes, gpt2 (an installed vocabulary of GPT-2), words:FILE, a tokenizer.json, or a "
+           "directory that contains tokenizer.json, or encoder.json and vocab.bpe, or vocab.json "
+           "and merges.txt",
        .quantity = "tokenizer",
        .special = {.required = true}},
       {.flag = "--out",

@@ -75,8 +75,10 @@ Settings<TrainProgram> data_rows() {
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.data.tokenizer); },
        .unit = "NAME|DIR",
-       .help = "bytes, words:FILE, a tokenizer.json, or a directory that contains tokenizer.json, "
-               "or encoder.json and vocab.bpe, or vocab.json and merges.txt",
+       .help =
+           "bytes, gpt2 (an installed vocabulary of GPT-2), words:FILE, a tokenizer.json, or a "
+           "directory that contains tokenizer.json, or encoder.json and vocab.bpe, or vocab.json "
+           "and merges.txt",
        .fallback = {"the files next to --init-from, none for token files alone, else bytes",
                     [](const Resolution<TrainProgram>& r) { return r.facts.tokenizer; }},
        .changes_results = true,

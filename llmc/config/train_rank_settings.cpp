@@ -25,8 +25,9 @@ Settings<TrainProgram> rank_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.ranks); },
        .unit = "RANKS",
        .help =
-           "number of ranks that --dry-run and --print-mesh plan for; mpirun sets that of a run",
-       .fallback = {"the ranks that mpirun started, else 1",
+           "number of ranks that --dry-run and --print-mesh plan for; scripts/run.sh -np N, which "
+           "calls mpirun, sets that of a run",
+       .fallback = {"the ranks that were started, else 1",
                     [](const Resolution<TrainProgram>& r) { return r.facts.ranks; }},
        .range = between(1, 65536),
        .changes_results = true,
@@ -178,6 +179,15 @@ Settings<TrainProgram> plan_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.dry_run); },
        .help = "print the memory of each rank and the bytes that it sends per step, and exit; no "
                "text is read",
+       .on_resume = OnResume::process},
+      {.flag = "--gpu-memory",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.gpu_memory); },
+       .unit = "GIB",
+       .help = "print whether the run fits if each rank has a GPU with this memory, of which 2 GiB "
+               "stay free, and exit with 1 if it does not; without --batch-size, the largest "
+               "micro-batch that fits is planned",
+       .range = between(0.1, 1e6),
+       .required_flags = {"--dry-run"},
        .on_resume = OnResume::process},
   };
 }

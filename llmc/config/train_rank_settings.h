@@ -26,6 +26,7 @@ struct RankSettings {
   Value<CommChoice> comm;
   Value<std::int64_t> verify_every;  // steps; 0: never
   Value<bool> print_mesh, dry_run;
+  Value<double> gpu_memory;  // GiB, for --dry-run; 0: not given
 };
 
 // Returns an error for a value of --dump-schedule, or an empty text.

@@ -57,7 +57,9 @@ DropoutRates RunConfig::dropout_rates() const {
 std::string TrainProgram::contradiction(const Request& request) {
   const auto& ranks = request.ranks;
   if (!ranks.ranks || ranks.dry_run.value_or(false) || ranks.print_mesh.value_or(false)) return {};
-  return "--ranks is for --dry-run and --print-mesh; mpirun -np N starts N ranks";
+  const std::string number = std::to_string(*ranks.ranks);
+  return "--ranks is for --dry-run and --print-mesh; scripts/run.sh -np " + number +
+         " ./train_gpt2 ... starts " + number + (number == "1" ? " rank" : " ranks");
 }
 
 }  // namespace llmc

@@ -12,7 +12,8 @@ const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, "Data", data_rows());
     add_group(all, "Model", model_rows());
     add_group(all, "Batch", batch_rows());
-    const std::string ranks = "Ranks (mpirun -np N ./train_gpt2)";
+    const std::string ranks =
+        "Ranks and parallelism (scripts/run.sh -np N ./train_gpt2 ... starts N)";
     add_group(all, ranks, rank_rows());
     add_group(all, ranks, pipeline_rows());
     add_group(all, ranks, zero_rows());

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "llmc/base/shell_word.h"
+#include "llmc/base/suggestions.h"
 #include "llmc/config/help_page.h"
 #include "llmc/config/names_elsewhere.h"
 #include "llmc/config/setting.h"
-#include "llmc/config/suggestions.h"
 
 namespace llmc {
 
@@ -36,10 +36,15 @@ std::vector<KnownName> known_flags(const Settings<P>& table) {
   return known;
 }
 
-// "there is no flag --batch_size; did you mean --batch-size?"
+// "there is no flag --batch_size; did you mean --batch-size?", or "there is no flag --lora: LoRA is
+// not supported"
 template <class P>
 std::string unknown_flag_error(const Settings<P>& table, const std::string& flag) {
-  return "there is no flag " + flag + did_you_mean(nearest_answers(flag, known_flags(table)));
+  const std::string way = way_here(P::kName, flag);
+  if (!way.empty()) return "there is no flag " + flag + ": " + way;
+  const std::vector<std::string> answers = nearest_answers(flag, known_flags(table));
+  const std::string other = answers.empty() ? way_in_other_program(P::kName, flag) : "";
+  return "there is no flag " + flag + (other.empty() ? did_you_mean(answers) : ": " + other);
 }
 
 // The names of the row's commands, separated by commas.

@@ -53,12 +53,14 @@ class TextEngine {
 class CompletionPrinter {
  public:
   CompletionPrinter(const InferConfig& settings, const Job& job)
-      : settings_(settings), single_(job.completions() == 1) {
-    if (streams() && settings.display_prompt) print_text(job.prompts[0].entry.prompt);
+      : settings_(settings),
+        single_(job.completions() == 1),
+        has_separators_(!single_ && !Notice::quiet() && stdout_is_stderr()) {
+    if (streams() && settings.display_prompt) print(job.prompts[0].entry.prompt);
   }
 
   void text(const std::string& text) {
-    if (streams()) print_text(text);
+    if (streams()) print(text);
   }
 
   void completion(const Completion& completion) {
@@ -71,23 +73,40 @@ class CompletionPrinter {
     } else if (settings_.json) {
       print_text(completion_json(completion) + "\n");
     } else if (!streams() && completion.error.empty()) {
+      if (has_separators_) Notice::print(separator(completion));
       const std::string prompt = settings_.display_prompt ? completion.prompt : "";
-      print_text(prompt + completion.text + (single_ ? "" : "\n"));
+      print(prompt + completion.text + (single_ ? "" : "\n"));
     }
   }
 
-  // A terminal's next prompt begins on a line of its own.
+  // Ends the line of the text. A terminal's next prompt begins on a line of its own, and so do the
+  // statistics, by a line break on stderr that does not change the bytes of stdout.
   void finish() {
-    const bool text = !settings_.json && !settings_.jsonl && single_;
-    if (text && isatty(STDOUT_FILENO) != 0) print_text("\n");
+    if (settings_.json || settings_.jsonl || !single_) return;
+    if (isatty(STDOUT_FILENO) != 0) return print_text("\n");
+    if (!ends_line_ && stdout_is_stderr()) Notice::print("");
   }
 
  private:
   // The table of flags allows it only for one completion as text.
   bool streams() const { return settings_.stream; }
 
+  // "--- prompt 3, sample 2 ---", on stderr. Samples count from 0, as in the key of --jsonl.
+  std::string separator(const Completion& completion) const {
+    const std::string sample = "sample " + std::to_string(completion.sample);
+    return "--- " + (settings_.prompts.empty() ? "" : "prompt " + completion.id + ", ") + sample +
+           " ---";
+  }
+
+  void print(const std::string& text) {
+    if (!text.empty()) ends_line_ = text.back() == '\n';
+    print_text(text);
+  }
+
   const InferConfig& settings_;
   bool single_;
+  bool has_separators_;    // a person reads texts and messages together
+  bool ends_line_ = true;  // the text so far is empty, or ends in a line break
 };
 
 void print_single_summary(const Completion& c, std::uint64_t seed) {

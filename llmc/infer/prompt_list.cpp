@@ -6,8 +6,8 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/lines.h"
+#include "llmc/base/suggestions.h"
 #include "llmc/config/infer_values.h"
-#include "llmc/config/suggestions.h"
 #include "llmc/io/data/text_encoding.h"
 
 namespace llmc {

@@ -4,6 +4,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/similar_path.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
 
@@ -15,7 +16,8 @@ std::string find_pretrained(const std::string& flag, const std::string& path) {
   if (!std::filesystem::is_directory(path, ignored)) {
     const bool file = std::filesystem::exists(path, ignored);
     fail(flag + " " + path +
-             (file ? " is not a directory, and does not end in .bin" : " does not exist"),
+             (file ? " is not a directory, and does not end in .bin"
+                   : " does not exist" + did_you_mean_path(path)),
          "give a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
          "llm.c (.bin)");
   }

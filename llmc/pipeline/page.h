@@ -15,7 +15,10 @@ struct NamedTimeline {
   PipelineTimeline timeline;
 };
 
-// The page of several timelines of one pipeline, one below the other on its own scale.
-std::string pipeline_page(const std::string& title, const std::vector<NamedTimeline>& timelines);
+// The page of several timelines of one pipeline, each below the other on its own scale, in the
+// style of the page of a run (scripts/run_view). A picture is wide enough for the name of its
+// shortest pass, if 8000 pixels suffice.
+std::string pipeline_page(const std::string& title, const PipelineShape& shape,
+                          const std::vector<NamedTimeline>& timelines);
 
 }  // namespace llmc

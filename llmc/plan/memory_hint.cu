@@ -11,11 +11,28 @@
 
 namespace llmc {
 
+std::int64_t smaller_batch_that_fits(RunShape shape, std::int64_t free_bytes,
+                                     const BytesOfShape& bytes_of) {
+  std::int64_t max_batch = 0, upper_bound = shape.B;  // bisection: B may be as large as 65535
+  while (upper_bound - max_batch > 1) {
+    shape.B = max_batch + (upper_bound - max_batch) / 2;
+    (bytes_of(shape) <= free_bytes ? max_batch : upper_bound) = shape.B;
+  }
+  return max_batch;
+}
+
 std::string fit_hint(Dtype dtype, const ModelConfig& config, const RunShape& shape,
                      Context& context, std::int64_t free_bytes) {
+  return fit_hint(shape, context.ranks.mesh(), free_bytes, [&](const RunShape& candidate) {
+    return planned_bytes(dtype, config, candidate, context);
+  });
+}
+
+std::string fit_hint(const RunShape& shape, const Mesh& mesh, std::int64_t free_bytes,
+                     const BytesOfShape& bytes_of) {
   RunShape candidate = shape;
-  const auto fits = [&] { return planned_bytes(dtype, config, candidate, context) <= free_bytes; };
-  const int shards = context.ranks.mesh().shard_ranks;
+  const auto fits = [&] { return bytes_of(candidate) <= free_bytes; };
+  const int shards = mesh.shard_ranks;
   for (candidate.zero_stage = shape.zero_stage + 1; shards > 1 && candidate.zero_stage <= 3;
        ++candidate.zero_stage) {
     if (fits()) return "use --zero " + std::to_string(candidate.zero_stage) + ", which fits";
@@ -24,7 +41,7 @@ std::string fit_hint(Dtype dtype, const ModelConfig& config, const RunShape& sha
   const std::string zero = candidate.zero_stage > shape.zero_stage
                                ? "--zero " + std::to_string(candidate.zero_stage) + " and "
                                : "";
-  candidate.sequence_parallel = context.ranks.mesh().tensor_ranks > 1;
+  candidate.sequence_parallel = mesh.tensor_ranks > 1;
   if (candidate.sequence_parallel && !shape.sequence_parallel && fits()) {
     return "use " + zero + "--sequence-parallel, which fits";
   }
@@ -35,11 +52,7 @@ std::string fit_hint(Dtype dtype, const ModelConfig& config, const RunShape& sha
            ", which fits";
   }
   candidate.logits_rows = shape.logits_rows;
-  std::int64_t max_batch = 0, upper_bound = shape.B;  // bisection: B may be as large as 65535
-  while (upper_bound - max_batch > 1) {
-    candidate.B = max_batch + (upper_bound - max_batch) / 2;
-    (fits() ? max_batch : upper_bound) = candidate.B;
-  }
+  const std::int64_t max_batch = smaller_batch_that_fits(candidate, free_bytes, bytes_of);
   if (max_batch > 0) {
     return "use " + zero + "--batch-size " + std::to_string(max_batch) +
            ", which fits; --grad-accum keeps the global batch large";
@@ -56,12 +69,12 @@ std::string fit_hint(Dtype dtype, const ModelConfig& config, const RunShape& sha
   return "use a smaller model or a device with more memory: not even one short sequence fits";
 }
 
-void allocate(TrainingRunner& runner, Exchange& exchange) {
+std::vector<std::int64_t> allocate(TrainingRunner& runner, Exchange& exchange) {
   const DeviceProperties device = device_properties();
   const MemoryPlan& memory = runner.memory();
   // No rank allocates before all have read how much is free.
   const std::vector<int> sharing = ranks_on_device(exchange);
-  const std::vector<std::int64_t> plans = exchange.all_gather({memory.total()});
+  std::vector<std::int64_t> plans = exchange.all_gather({memory.total()});
   std::int64_t total = 0;
   for (const int rank : sharing) total += plans[static_cast<std::size_t>(rank)];
   const auto num_sharing = std::ssize(sharing);
@@ -77,6 +90,7 @@ void allocate(TrainingRunner& runner, Exchange& exchange) {
                   device.free_memory / num_sharing));
   }
   runner.allocate();
+  return plans;
 }
 
 }  // namespace llmc

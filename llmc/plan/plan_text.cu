@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
+#include "llmc/base/error.h"
+#include "llmc/base/number_text.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/comm/ranks.h"
@@ -15,6 +18,8 @@
 #include "llmc/nn/context.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/parallel/training_runner.h"
+#include "llmc/plan/default_batch.h"
+#include "llmc/plan/memory_hint.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/schedule_dump.h"
 #include "llmc/plan/step_traffic.h"
@@ -112,13 +117,55 @@ std::string plan_text(const RunConfig& config) {
   return text + traffic_text(config, planned_traffic(config));
 }
 
+std::int64_t bytes_of_gibibytes(double gibibytes) {
+  return static_cast<std::int64_t>(gibibytes * (1 << 30));
+}
+
+// How to make a run fit into `free_bytes` per rank.
+std::string fitting_settings(const RunConfig& config, std::int64_t free_bytes) {
+  const BytesOfShape bytes_of = [&](const RunShape& shape) {
+    return largest_memory(config.precision.dtype, config.shape, shape, config.mesh());
+  };
+  const RunShape shape = config.run_shape();
+  const std::string hint = fit_hint(shape, config.mesh(), free_bytes, bytes_of);
+  const std::int64_t batch = smaller_batch_that_fits(shape, free_bytes, bytes_of);
+  if (batch == 0 || hint.find("--batch-size") != hint.npos) return hint;
+  return hint + "; or use --batch-size " + std::to_string(batch) + ", which fits too";
+}
+
+// "fits: ..." if each rank with a GPU of its own has enough memory. Otherwise throws.
+std::string fit_text(const RunConfig& config) {
+  const std::int64_t free_bytes = bytes_of_gibibytes(config.ranks.gpu_memory) - kMemoryReserve;
+  std::vector<std::int64_t> totals;
+  for (const auto& segments : planned_memory(config)) {
+    totals.push_back(0);
+    for (const MemoryPlan::Segment& segment : segments) totals.back() += segment.bytes;
+  }
+  const auto largest = std::ranges::max_element(totals);
+  const std::string batch = " with --batch-size " + std::to_string(config.batch.batch_size);
+  const std::string need =
+      (totals.size() == 1
+           ? "the run needs "
+           : "rank " + std::to_string(largest - totals.begin()) + " needs the most, ") +
+      megabytes(*largest) + batch + "; a GPU of " + number_text("%g", config.ranks.gpu_memory) +
+      " GiB has " + megabytes(std::max<std::int64_t>(0, free_bytes)) + " for it, and " +
+      megabytes(kMemoryReserve) + " stay free";
+  if (*largest <= free_bytes) return "fits: " + need + "\n";
+  fail("the run does not fit: " + need, fitting_settings(config, free_bytes));
+}
+
 }  // namespace
 
 void print_plan(const Request& request, RunFacts facts) {
   if (request.schedule.epochs && !facts.windows) facts.windows = 1;  // memory does not depend on it
+  const double gpu_memory = request.ranks.gpu_memory.value_or(0);
+  if (gpu_memory > 0 && !facts.preset.batch.batch_size) {
+    set_gpu_batch(facts, request, bytes_of_gibibytes(gpu_memory));
+  }
   const RunConfig config = resolve(request, facts);
   print_text(plan_text(config));
   dump_schedule(config);
+  if (gpu_memory > 0) print_text(fit_text(config));
 }
 
 void print_mesh(const Request& request, const Request& resumed, std::int64_t started) {

@@ -12,7 +12,8 @@ namespace llmc {
 // The memory that each rank of a run reserves. Nothing is allocated and no rank is started.
 std::vector<std::vector<MemoryPlan::Segment>> planned_memory(const RunConfig& config);
 
-// --dry-run: what the run would need.
+// --dry-run: what the run would need. With --gpu-memory, throws an Error with settings that fit if
+// a rank needs more than that without the reserve of default_batch.h.
 void print_plan(const Request& request, RunFacts facts);
 
 // --print-mesh: the groups that the flags imply. `resumed`: the settings of the run that --resume

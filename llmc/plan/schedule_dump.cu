@@ -72,7 +72,7 @@ void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline
                                        std::to_string(shape.micro_batches) + " micro-batches, " +
                                        std::to_string(shape.chunks) +
                                        (shape.chunks == 1 ? " chunk" : " chunks") + " per rank",
-                                   timelines));
+                                   shape, timelines));
   } else {
     write_file(path, pipeline_csv(pipeline.schedule, pipeline.shape));
     if (measured) {

@@ -1,5 +1,6 @@
 #include "llmc/tokenize/detokenize.h"
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -37,10 +38,11 @@ class TextSink {
   }
 
   void write(std::string_view text) {
+    errno = 0;
     if (file_) {
       file_->write(text);
     } else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-      fail_stdout();
+      fail_stdout(errno);
     }
   }
 

@@ -43,7 +43,7 @@ Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRu
       checkpointer_(config_, data_, *runner_, resumed_) {
   // Measured before allocate(), because measuring needs memory that the model uses afterwards.
   if (config.training()) measure_peak();
-  allocate(*runner_, exchange);
+  planned_memory_ = allocate(*runner_, exchange);
   set_initial_state(*runner_, config_, resumed_.has_value());
 }
 
@@ -67,7 +67,7 @@ void Trainer::train() {
                     flops_per_token(runner_->table(), config_.shape, config_.batch.seq_len),
                     mfu_meter(), last, exchange_, runner_->context().ranks);
   Progress& progress = reporter.progress();
-  progress.log(run_record(position_, data_, resumed_));
+  progress.log(run_record(position_, data_, resumed_, planned_memory_));
   for (const std::string& change : changes) {
     progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
   }

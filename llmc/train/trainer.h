@@ -113,6 +113,7 @@ class Trainer {
   Exchange& exchange_;
   StopAgreement stop_;
   std::unique_ptr<TrainingRunner> runner_;
+  std::vector<std::int64_t> planned_memory_;  // bytes of each rank
   Evaluator evaluator_;
   Checkpointer checkpointer_;
   RunPosition position_;

@@ -1,6 +1,7 @@
 """Panels as SVG or PNG, drawn by gnuplot."""
 import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -115,9 +116,19 @@ def short(value, largest):
     return f"{value:.4g}"
 
 
+def title_lines(label):
+    """The title of the vertical axis in lines as long as the axis is high."""
+    return textwrap.wrap(label, 24)
+
+
+def left_margin(panels):
+    """The left margin, in characters, for the labels and the title of every panel."""
+    labels = [len(label) for panel in panels for label in re.findall("'([^']*)'", tick_list(*value_range(panel), 6))]
+    return max(13, max(labels, default=1) + 3 + 2 * max(len(title_lines(panel.label)) for panel in panels))
+
+
 def axis_title(label):
-    """The title of the vertical axis, in several lines if it is long."""
-    lines = textwrap.wrap(label, 24)
+    lines = title_lines(label)
     return "set ylabel " + ".\"\\n\".".join(map(quote, lines)) + f" noenhanced offset {0.7 - len(lines):.1f},0"
 
 
@@ -144,7 +155,7 @@ def script(panels, marks, runs, out, x, title):
              "set border 3 lc rgb '#666666'", "set tics nomirror out", "set grid ytics lc rgb '#e4e4e4' lt 1 lw 1",
              f"set key {'tmargin left horizontal' if runs > 1 else 'top right'} noenhanced spacing 1.2 samplen 2.5 "
              "opaque fillcolor '#ffffff'",
-             f"set xlabel {quote(X_LABELS[x])}", "set lmargin 13", "set rmargin 4", "set bmargin 4"]
+             f"set xlabel {quote(X_LABELS[x])}", f"set lmargin {left_margin(panels)}", "set rmargin 4", "set bmargin 4"]
     lines += resume_lines(marks, runs)
     lines.append(f"set multiplot title {quote(title)} noenhanced" if title else "set multiplot")
     max_x = max(point[0] for panel in panels for curve in panel.curves for point in curve.points) or 1
@@ -153,7 +164,9 @@ def script(panels, marks, runs, out, x, title):
         data, plot = plot_commands(panel, i, runs, resumed)
         # The legend of the first panel maps colours to runs; the other legends have only what differs inside
         # their panel.
-        key = "set key" if panel.parts > 1 or panel.levels or resumed or i == 0 and runs > 1 else "unset key"
+        many = len(panel.curves) + len(panel.levels) > 2 and i > 0  # a legend inside would hide curves
+        place = "set key tmargin left horizontal" if many or runs > 1 else "set key inside top right vertical"
+        key = place if panel.parts > 1 or panel.levels or resumed or i == 0 and runs > 1 else "unset key"
         low, high = value_range(panel)
         lines += [data + key, f"set origin {left},{bottom * panel_fraction}", f"set size {w},{h * panel_fraction}",
                   f"set title {quote(panel.note)} noenhanced font ',11' offset 0,-0.6",

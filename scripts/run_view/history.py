@@ -2,7 +2,8 @@
 import math
 from dataclasses import dataclass, field
 
-NO_SETTINGS = ("step", "run", "checkpoint")  # keys of a line of settings that are none
+PLANNED = "planned_mem_mb_ranks"
+NO_SETTINGS = ("step", "run", "checkpoint", PLANNED)  # keys of a line of settings that are none
 HIDDEN = ("--log",)  # the log itself
 NAMES = {"tokenizer_xxh64": "tokenizer (checksum)", "bytes_per_token": "bytes per token of validation text",
          "version": "version of the program"}
@@ -22,6 +23,7 @@ class Process:
     """One process of a run. A log of an older program has no settings."""
     step: int  # the number of steps before this process
     resumed: bool
+    planned_memory: str = ""  # MiB of each rank
     settings: dict = field(default_factory=dict)
     notes: list = field(default_factory=list)  # changes compared with the checkpoint
 
@@ -43,7 +45,7 @@ class History:
         values = {printable(name): printable(value) if isinstance(value, str) else value
                   for name, value in (settings or {}).items()
                   if name not in NO_SETTINGS and (isinstance(value, (str, bool)) or is_number(value))}
-        self.processes.append(Process(step, resumed, values))
+        self.processes.append(Process(step, resumed, (settings or {}).get(PLANNED, ""), values))
 
     def discard_after(self, step):
         self.processes = [process for process in self.processes if process.step <= step]
@@ -73,6 +75,10 @@ class History:
                 if not values or values[-1][1] != value:
                     values.append((process.step, value))
         return changes
+
+    def planned_memory(self):
+        """The memory that each rank of the newest process has planned, as the log has it; empty if it is unknown."""
+        return self.processes[-1].planned_memory if self.processes else ""
 
     def tokenizer(self):
         """The checksum of the tokenizer; None if it is unknown."""

@@ -8,7 +8,23 @@ from pathlib import Path
 from run_view.history import History, is_number, printable
 
 TRAIN_KEY, VALIDATION_KEY = "loss", "val_loss"
+RANKS_SUFFIX = "_ranks"  # keys whose text has a number per rank: host_mem_mb_ranks, gpu_mem_mb_ranks
+COMPUTE_KEY, COMPUTE_PARTS = "compute_ms", ("fwd_ms", "bwd_ms", "optimizer_ms")  # not in the log: their sum
 TRAIN_BITS_KEY, VALIDATION_BITS_KEY = "bits_per_byte", "val_bits_per_byte"  # not in the log: from the losses
+
+
+def numbers_of(text):
+    """The numbers of a text such as "100.0 99.5"; none if it is damaged."""
+    try:
+        numbers = [float(word) for word in text.split()] if isinstance(text, str) else []
+    except ValueError:
+        return []
+    return numbers if all(map(is_number, numbers)) else []
+
+
+def rank_key(key, rank):
+    """The key of one rank's part of a number."""
+    return f"{key}_rank{rank}"
 
 
 class LogError(Exception):
@@ -23,7 +39,7 @@ class Run:
         self.path, self.name = Path(path), printable(name or Path(path).stem)
         self.rows, self.validation, self.validation_bits, self.warnings = {}, {}, {}, []
         self.history = History()
-        self._last_step = None
+        self._last_step, self._ranks = None, 0
         try:
             lines = self.path.read_bytes().split(b"\n")
         except OSError as error:
@@ -54,6 +70,12 @@ class Run:
             self.history.add_note(step, entry["resumed"])
             return
         values = {key: value for key, value in entry.items() if is_number(value)}
+        if all(part in values for part in COMPUTE_PARTS):
+            values[COMPUTE_KEY] = sum(values[part] for part in COMPUTE_PARTS)
+        for key in MEMORY:
+            numbers = numbers_of(entry.get(key + RANKS_SUFFIX))
+            self._ranks = max(self._ranks, len(numbers))
+            values |= {rank_key(key, rank): number for rank, number in enumerate(numbers)}
         if TRAIN_KEY in entry:
             self._add_row(step, values, number)
         if VALIDATION_KEY in values:
@@ -94,6 +116,23 @@ class Run:
         if key in (VALIDATION_KEY, VALIDATION_BITS_KEY):
             return sorted((self.validation if key == VALIDATION_KEY else self.validation_bits).items())
         return [(step, row[key]) for step, row in sorted(self.rows.items()) if key in row]
+
+    def ranks(self):
+        """The number of ranks whose memory the log has; 0 if it has only that of all ranks together."""
+        return self._ranks
+
+    def memory_of_ranks(self):
+        """For each rank {label: MiB}: what it planned on its device, and its maximum in use. Empty for one rank."""
+        planned = numbers_of(self.history.planned_memory())
+        out = []
+        for rank in range(self.ranks()):
+            row = {"planned on its device": planned[rank]} if rank < len(planned) else {}
+            for key, name in MEMORY.items():
+                values = [value for _, value in self.series(rank_key(key, rank))]
+                if values:
+                    row[f"{name} memory in use, maximum"] = max(values)
+            out.append(row)
+        return out
 
     def steps(self):
         """(step, {key: value}) in order, training and evaluation together."""
@@ -154,13 +193,14 @@ class Run:
             values = [value for _, value in self.series(key)]
             if values:
                 figures[name] = form.format(factor * sum(values) / len(values))
-        for key, name in (("host_mem_mb", "host memory, maximum"), ("gpu_mem_mb", "GPU memory, maximum")):
+        for key, name in MEMORY.items():
             values = [value for _, value in self.series(key)]
             if values:
-                figures[name] = f"{max(values) / 1024:.2f} GiB"
+                figures[f"{name} memory, maximum"] = f"{max(values) / 1024:.2f} GiB"
         return figures
 
 
+MEMORY = {"host_mem_mb": "host", "gpu_mem_mb": "GPU"}
 MEANS = [("tok_per_s", "tokens per second, mean", 1, "{:,.0f}"), ("mfu", "MFU, mean", 100, "{:.1f}%"),
          ("gpu_util", "GPU utilisation, mean", 1, "{:.0f}%"), ("gpu_power_w", "GPU power, mean", 1, "{:.0f} W"),
          ("cpu_percent", "CPU use, mean (100%: one core)", 1, "{:.0f}%")]

@@ -2,7 +2,8 @@
 "use strict";
 (() => {
   const { runs, x: xLabel, marks: resumes, panels } = JSON.parse(document.getElementById("data").textContent);
-  const margin = { left: 62, right: 14, top: 8, bottom: 40 };
+  const margin = { top: 8, bottom: 40 };
+  const letterWidth = 7.5;  // of the labels, at most
   const maxX = Math.max(1e-9, ...panels.flatMap(p => p.curves.map(c => c.points[c.points.length - 1][0])));
   const redraws = [];
 
@@ -82,8 +83,21 @@
     }
   };
 
+  // The frame of a panel: its margins have room for the longest labels of both axes.
+  const frameOf = (width, height, low, high) => {
+    const longest = (values, largest) => Math.max(1, ...values.map(value => short(value, largest).length));
+    const frame = { top: margin.top, bottom: height - margin.bottom };
+    frame.height = frame.bottom - frame.top;
+    frame.left = Math.max(62, 14 + letterWidth * longest(yTicks(frame, low, high), high));
+    frame.right = width - Math.max(14, letterWidth / 2 * longest(ticks(0, maxX, width / 90), maxX));
+    frame.x = value => frame.left + value / maxX * (frame.right - frame.left);
+    frame.y = value => frame.bottom - (value - low) / (high - low) * frame.height;
+    return frame;
+  };
+  const yTicks = (frame, low, high) => ticks(low, high, frame.height / 48);
+
   const axes = (svg, frame, low, high) => {
-    for (const value of ticks(low, high, frame.height / 48)) {
+    for (const value of yTicks(frame, low, high)) {
       svgElement("line", { class: "grid", x1: frame.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value) }, svg);
       svgElement("text", { x: frame.left - 8, y: frame.y(value) + 4, "text-anchor": "end" }, svg).textContent = short(value, high);
     }
@@ -175,10 +189,7 @@
     const [low, high] = range(panel);
     const draw = () => {
       const width = Math.max(240, holder.clientWidth), height = first ? 340 : 240;
-      const frame = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
-      frame.height = frame.bottom - frame.top;
-      frame.x = value => frame.left + value / maxX * (frame.right - frame.left);
-      frame.y = value => frame.bottom - (value - low) / (high - low) * frame.height;
+      const frame = frameOf(width, height, low, high);
       const svg = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": `${panel.label} ${panel.note}`.trim() });
       axes(svg, frame, low, high);
       resumeLines(svg, frame);

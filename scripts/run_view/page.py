@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from run_view.gnuplot import LEVEL_COLOURS
-from run_view.history import setting_rows
+from run_view.history import printable, setting_rows
 from run_view.panels import COLOURS, X_LABELS, loss_note
 
 HERE = Path(__file__).resolve().parent
@@ -37,6 +37,25 @@ def final_figures(runs):
     rows = [(name, [run.get(name, "–") for run in figures]) for name in names]
     return ("<h2>Final figures</h2>\n" + table(columns(runs), rows)
             + (f'<p class="note">nats per token: {html.escape(note)}</p>\n' if note else ""))
+
+
+def rank_memory(runs):
+    """A table of the memory of each rank, planned and in use; nothing if no run has several ranks."""
+    text = ""
+    for run in runs:
+        ranks = run.memory_of_ranks()
+        if len(ranks) < 2:
+            continue
+        labels = list(dict.fromkeys(label for row in ranks for label in row))
+        rows = [(f"rank {rank}", [f"{row[label]:,.1f} MiB" if label in row else "–" for label in labels])
+                for rank, row in enumerate(ranks)]
+        text += f"<h2>Memory of each rank{f' of {html.escape(run.name)}' if len(runs) > 1 else ''}</h2>\n"
+        text += table(labels, rows)
+    if text:
+        text += ('<p class="note">Planned are the buffers of training on the device of the rank. In use is the whole '
+                 "process, with the program, its libraries and the data; without a GPU, the planned bytes are "
+                 "part of it.</p>\n")
+    return text
 
 
 def settings(runs):
@@ -78,11 +97,23 @@ def data(panels, marks, runs, x):
                 for panel in panels]}
 
 
+def description(runs):
+    """The logs of the page and how far each has come."""
+    texts = []
+    for run in runs:
+        figures = run.summary()
+        parts = [f"{figures['steps']} steps"] + [f"{figures[key]} {key}" for key in ("tokens",) if key in figures]
+        parts += [f"{run.ranks()} ranks"] if run.ranks() > 1 else []
+        texts.append(f"{printable(str(run.path))}: {', '.join(parts)}")
+    return "; ".join(texts)
+
+
 def write(panels, marks, runs, out, x="step", title=""):
     """Writes the page atomically."""
     # Inside a script element only </script> and <!-- have a meaning.
     content = json.dumps(data(panels, marks, runs, x), allow_nan=False).replace("<", "\\u003c")
-    heading = html.escape(title or ", ".join(run.name for run in runs))
+    names = ", ".join(run.name for run in runs)
+    heading = html.escape(title or f"Training run{'s' * (len(runs) > 1)}: {names}")
     text = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -94,9 +125,10 @@ def write(panels, marks, runs, out, x="step", title=""):
 </head>
 <body>
 <h1>{heading}</h1>
+<p class="note">{html.escape(description(runs))}</p>
 <noscript><p>The curves are drawn by this page's own script, which is switched off here.</p></noscript>
 <div id="panels"></div>
-{resumes(marks, runs)}{final_figures(runs)}{settings(runs)}<script type="application/json" id="data">{content}</script>
+{resumes(marks, runs)}{final_figures(runs)}{rank_memory(runs)}{settings(runs)}<script type="application/json" id="data">{content}</script>
 <script>
 {(HERE / "page.js").read_text("utf-8")}</script>
 </body>

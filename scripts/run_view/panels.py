@@ -1,6 +1,7 @@
 """The content of a picture of runs: panels of curves, the same for every format."""
 from dataclasses import dataclass, field
 
+from run_view.logs import COMPUTE_KEY, MEMORY, RANKS_SUFFIX, numbers_of, rank_key
 from run_view.logs import TRAIN_BITS_KEY, VALIDATION_BITS_KEY, VALIDATION_KEY, LogError
 
 COLOURS = ["#1f5fa8", "#c44e1b", "#2f8f4e", "#7a4fa3", "#8a6d1a", "#0f8a94", "#b03a6b", "#5a6472"]
@@ -28,12 +29,22 @@ METRICS = {
     "memory": Metric("memory in use (GiB)", {"gpu_mem_mb": "GPU", "host_mem_mb": "host"}, 1 / 1024, from_zero=True),
     "mfu": Metric("MFU (%)", {"mfu": ""}, 100, noisy=True, from_zero=True),
     "step_ms": Metric("time of a step (ms)", {"step_ms": ""}, noisy=True, from_zero=True),
+    "parts": Metric("parts of a step (ms, means over ranks)",
+                    {"step_ms": "step", COMPUTE_KEY: "computation", "comm_ms": "communication", "bubble_ms": "bubble"},
+                    noisy=True, from_zero=True),
+    "compute": Metric("time of computation per step (ms)", {COMPUTE_KEY: ""}, noisy=True, from_zero=True),
+    "communication": Metric("time of communication per step (ms)", {"comm_ms": ""}, noisy=True, from_zero=True),
+    "bubble": Metric("idle time in the pipeline per step (ms)", {"bubble_ms": ""}, noisy=True, from_zero=True),
+    "rank_memory": Metric("memory of each rank (GiB)", {}, 1 / 1024, from_zero=True),
     "gpu": Metric("GPU utilisation (%)", {"gpu_util": ""}, from_zero=True),
     "power": Metric("GPU power (W)", {"gpu_power_w": ""}, from_zero=True),
     "temperature": Metric("GPU temperature (°C)", {"gpu_temp_c": ""}),
     "cpu": Metric("CPU use (%, 100: one core)", {"cpu_percent": ""}, noisy=True, from_zero=True),
 }
 DEFAULT_METRICS = ["loss", "grad_norm", "lr", "tok_per_s", "memory"]
+# Also drawn if a run has several ranks. The parts of several runs have a panel each.
+RANKS_METRICS, RUNS_METRICS = ["rank_memory", "parts"], ["rank_memory", "compute", "communication", "bubble"]
+MAX_RANKS = 6  # ranks with a curve of their own; with more, the extremes are drawn
 
 
 @dataclass
@@ -112,7 +123,62 @@ def note_of(name, runs):
 def default_metrics(runs):
     """DEFAULT_METRICS, with losses in bits per byte if the runs have different tokenizers and all bytes per token."""
     in_bits = loss_note(runs) and all(run.has_bits() for run in runs)
-    return ["bits_per_byte" if name == "loss" and in_bits else name for name in DEFAULT_METRICS]
+    more = RANKS_METRICS if len(runs) == 1 else RUNS_METRICS
+    metrics = DEFAULT_METRICS + (more if any(run.ranks() > 1 for run in runs) else [])
+    return ["bits_per_byte" if name == "loss" and in_bits else name for name in metrics]
+
+
+def memory_curves(runs):
+    """[(run, key of the log's rows, label)] of the panel of memory by rank, whose labels name rank and memory."""
+    curves = []
+    for i, run in enumerate(runs):
+        # The planned memory is that of the GPU, if there is one.
+        keys = [key for key in reversed(MEMORY) if run.series(rank_key(key, 0))][:1]
+        for key, name in ((key, MEMORY[key]) for key in keys):
+            means = [sum(v for _, v in series) / len(series) for series in
+                     (run.series(rank_key(key, rank)) for rank in range(run.ranks())) if series]
+            ranks = range(len(means))
+            if len(means) > MAX_RANKS or len(runs) > 1:
+                ranks = sorted({max(ranks, key=lambda rank: means[rank]), min(ranks, key=lambda rank: means[rank])}) \
+                    if means else []
+            curves += [(i, rank_key(key, rank), f"rank {rank}, {name}") for rank in ranks]
+    return curves
+
+
+def planned_levels(runs):
+    """(name, GiB) of dashed lines: the planned memory of ranks, one line for equal numbers."""
+    levels = []
+    for run in runs:
+        planned = numbers_of(run.history.planned_memory())
+        if run.ranks() < 2:
+            continue
+        for value in sorted(set(planned), reverse=True)[:MAX_RANKS]:
+            ranks = [rank for rank, number in enumerate(planned) if number == value]
+            levels.append((f"{run.name}: " * (len(runs) > 1) + f"planned, {ranks_text(ranks)}", value / 1024))
+    return levels
+
+
+def ranks_text(ranks):
+    """"rank 3", "ranks 0 to 3" or "ranks 0, 2"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks == list(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return "ranks " + ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
+
+
+def rank_memory_panel(runs, positions):
+    """The panel of memory by rank; None if no log has it."""
+    metric = METRICS["rank_memory"]
+    curves = memory_curves(runs)
+    if not curves:
+        return None
+    panel = Panel("rank_memory", metric.label, metric.from_zero, len(curves), levels=planned_levels(runs))
+    for part, (i, key, label) in enumerate(curves):
+        points = [(positions[i](step), metric.factor * value) for step, value in runs[i].series(key)]
+        name = f"{runs[i].name}: {label}" if len(runs) > 1 else label
+        panel.curves.append(Curve(i, name, part, False, thin_out(points), []))
+    return panel
 
 
 def make_panels(runs, metrics=None, x="step", smooth=None, levels=()):
@@ -123,6 +189,14 @@ def make_panels(runs, metrics=None, x="step", smooth=None, levels=()):
     panels = []
     positions = [run.axis(x) for run in runs]
     for name in metrics or default_metrics(runs):
+        if name == "rank_memory":
+            panel = rank_memory_panel(runs, positions)
+            if panel:
+                panels.append(panel)
+            elif metrics:
+                raise LogError("--metrics rank_memory: no line of these logs has "
+                               + " or ".join(key + RANKS_SUFFIX for key in MEMORY) + ", which runs of several ranks write")
+            continue
         metric = METRICS[name]
         present = [key for key in metric.keys if any(run.series(key) for run in runs)]
         if not present:

@@ -4,6 +4,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
+#include "llmc/base/similar_path.h"
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/config/relocation.h"
@@ -68,7 +69,7 @@ void require_new_run(const Request& typed) {
   fail("--resume: there is no " +
            std::string(std::filesystem::exists(out, ignored) ? "valid checkpoint in --out "
                                                              : "directory --out ") +
-           out,
+           out + did_you_mean_path(out),
        "check the name; with --train, a new run starts there");
 }
 

@@ -4,8 +4,10 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "llmc/base/checksum.h"
+#include "llmc/base/number_text.h"
 #include "llmc/device/phase_clock.h"
 #include "llmc/train/watch/rank_log.h"
 
@@ -28,7 +30,28 @@ void append_sum(LogRecord& line, const std::string& key, const RankNumbers& numb
   line.emplace_back(key + "_max", tenths(factor * numbers.largest(number)));
 }
 
+// Like append_sum, and with several ranks also the value of each rank as the text `key`_ranks.
+template <class Number>
+void append_memory(LogRecord& line, const std::string& key, const RankNumbers& numbers,
+                   const Number& number) {
+  constexpr double kPerMebibyte = 1.0 / (1 << 20);
+  const std::size_t before = line.size();
+  append_sum(line, key, numbers, kPerMebibyte, number);
+  if (line.size() == before || numbers.ranks().size() == 1) return;
+  std::vector<double> bytes;
+  for (const StepNumbers& rank : numbers.ranks()) bytes.push_back(number(rank));
+  line.emplace_back(key + "_ranks", mebibytes_of_ranks(bytes));
+}
+
 }  // namespace
+
+std::string mebibytes_of_ranks(const std::vector<double>& bytes) {
+  std::string text;
+  for (const double of_rank : bytes) {
+    text += (text.empty() ? "" : " ") + number_text("%.1f", of_rank / (1 << 20));
+  }
+  return text;
+}
 
 void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
   numbers.processors = usage.processors.value_or(-1);
@@ -73,12 +96,9 @@ LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
   line.emplace_back("comm_ms_dp", data_ms);
   line.emplace_back("token_hash", checksum_text(numbers.token_hash()));
 
-  constexpr double kPerMebibyte = 1.0 / (1 << 20);
   append_sum(line, "cpu_percent", numbers, 100, [](const StepNumbers& r) { return r.processors; });
-  append_sum(line, "host_mem_mb", numbers, kPerMebibyte,
-             [](const StepNumbers& r) { return r.host_memory; });
-  append_sum(line, "gpu_mem_mb", numbers, kPerMebibyte,
-             [](const StepNumbers& r) { return r.gpu_memory; });
+  append_memory(line, "host_mem_mb", numbers, [](const StepNumbers& r) { return r.host_memory; });
+  append_memory(line, "gpu_mem_mb", numbers, [](const StepNumbers& r) { return r.gpu_memory; });
   const auto append_known = [&](const char* key, std::optional<double> value) {
     if (value) line.emplace_back(key, tenths(*value));
   };

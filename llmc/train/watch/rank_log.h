@@ -2,11 +2,17 @@
 // step, the tokens, and the use of resources.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "llmc/comm/step_numbers.h"
 #include "llmc/device/resource_usage.h"
 #include "llmc/io/run_log.h"
 
 namespace llmc {
+
+// "100.0 99.5": the memory of each rank in MiB, as the log has it. Lines of the log have no lists.
+std::string mebibytes_of_ranks(const std::vector<double>& bytes);
 
 // Sets the numbers about this rank's resources. -1: unknown.
 void set_usage(StepNumbers& numbers, const ResourceUsage& usage);
@@ -18,8 +24,8 @@ void set_usage(StepNumbers& numbers, const ResourceUsage& usage);
 // the passes of pipeline ranks), optimizer_ms, data_ms, other_ms; the parts comm_ms_tp, comm_ms_pp
 // and comm_ms_dp of comm_ms;
 // token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one core), host_mem_mb and
-// gpu_mem_mb (MiB), each as sum and maximum over ranks; and of rank 0's GPU gpu_util (percent),
-// gpu_power_w, gpu_temp_c.
+// gpu_mem_mb (MiB), each as sum and maximum over ranks, and memory also per rank; and of rank 0's
+// GPU gpu_util (percent), gpu_power_w, gpu_temp_c.
 LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own);
 
 }  // namespace llmc

@@ -9,6 +9,7 @@
 #include "llmc/io/data/batches.h"
 #include "llmc/io/data/token_source.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/train/watch/rank_log.h"
 #include "llmc/train/watch/run_record.h"
 
 namespace llmc {
@@ -52,7 +53,8 @@ std::optional<double> bytes_per_token(const Windows& text, const Tokenizer& toke
 }  // namespace
 
 LogRecord run_record(const RunPosition& position, const RunData& data,
-                     const std::optional<RecordedRun>& resumed) {
+                     const std::optional<RecordedRun>& resumed,
+                     const std::vector<std::int64_t>& planned_memory) {
   LogRecord record = {{"step", position.step}, {"run", resumed ? "resumed" : "started"}};
   if (resumed) record.emplace_back("checkpoint", resumed->checkpoint.string());
   record.emplace_back("tokenizer_xxh64", position.vocabulary);
@@ -60,6 +62,8 @@ LogRecord run_record(const RunPosition& position, const RunData& data,
     const auto ratio = bytes_per_token(data.validation->windows_by_source(), *data.tokenizer);
     if (ratio) record.emplace_back("bytes_per_token", *ratio);
   }
+  record.emplace_back("planned_mem_mb_ranks",
+                      mebibytes_of_ranks({planned_memory.begin(), planned_memory.end()}));
   for (const auto& [flag, value] : position.flags) record.emplace_back(flag, value);
   return record;
 }

@@ -1,4 +1,4 @@
-#include "llmc/config/suggestions.h"
+#include "llmc/base/suggestions.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +10,12 @@ namespace suggestions_detail {
 namespace {
 
 constexpr std::size_t kMaxAnswers = 3;
+
+// The edit distance of a mistyped name is at most this: "--activation" is not "--quantization". It
+// is smaller for names that are only known: "--num-beams" is not "--num-heads".
+std::size_t max_distance(std::size_t length, bool is_own) {
+  return is_own ? std::min<std::size_t>(3, (length + 2) / 4) : std::min<std::size_t>(2, length / 6);
+}
 
 }  // namespace
 
@@ -60,11 +66,15 @@ std::vector<std::string> nearest_answers(std::string_view text,
   for (const KnownName& candidate : known) {
     const std::string name = comparable(candidate.name);
     if (name == typed) add_once(equal, candidate.answer);
-    if (typed.size() > 1 && name.starts_with(typed)) {
-      add_once(candidate.name == candidate.answer ? longer : longer_names, candidate.answer);
+    const bool is_own = candidate.name == candidate.answer;
+    const bool is_begin = typed.size() > 1 && name.starts_with(typed);
+    // The first word of another name, such as "ddp" of "ddp-backend", has a meaning of its own.
+    if (is_begin && (is_own || 2 * typed.size() >= name.size())) {
+      add_once(is_own ? longer : longer_names, candidate.answer);
     }
     const std::size_t distance = edit_distance(typed, name);
-    if (distance > std::max(typed.size(), name.size()) / 3 || distance > best) continue;
+    if (distance > max_distance(std::min(typed.size(), name.size()), is_own) || distance > best)
+      continue;
     if (distance < best) near.clear();
     best = distance;
     add_once(near, candidate.answer);

@@ -27,8 +27,9 @@ std::string comparable(std::string_view name);
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // Returns the answers of the names equal to `text`; else those that begin with it; else the answers
-// of other names that do; else those of the names at the smallest edit distance, which is at most a
-// third of the length. Returns nothing if no name is near or if more than three answers are.
+// of other names of which it is the first half; else those of the names at the smallest edit
+// distance, which is at most a quarter of the length and 3, of other names a sixth and 2. Returns
+// nothing if no name is near or if more than three answers are.
 std::vector<std::string> nearest_answers(std::string_view text,
                                          const std::vector<KnownName>& known);
 
