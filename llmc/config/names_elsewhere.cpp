@@ -113,6 +113,11 @@ constexpr NamesOfFlag kTrainNames[] = {
      "--early-stopping --patience --early-stopping-patience --load-best-model-at-end"},
     {"uploads are not supported; each checkpoint is a Hugging Face directory",
      "--push-to-hub --hub-model-id --hub-token"},
+    {"a config.json of transformers sets it: --model FILE.json, or --init-from with weights",
+     "--activation --activation-function --hidden-act --n-inner --intermediate-size "
+     "--ffn-hidden-size "
+     "--layer-norm-eps --layer-norm-epsilon --norm-eps --norm-epsilon --tie-word-embeddings "
+     "--untie-embeddings --untie-embeddings-and-output-weights"},
     {"the model is a GPT-2; experts are not supported",
      "--moe --num-experts --moe-top-k --num-local-experts"},
 };
