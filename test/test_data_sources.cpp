@@ -162,8 +162,14 @@ TEST_CASE("each document of JSON lines follows an end-of-text token") {
   CHECK(all_tokens(source) == expected);
   CHECK(document_starts_of(source) == Ids{0, 0, 0, 0, 4, 4, 4, 4, 8});
   write(path, "{\"body\": \"x\", \"text\": 1}");
-  CHECK(all_tokens(source_of(path, ByteTokenizer(),
-                             {.text_field = "body", .cache = {.enabled = false}})) ==
+  CHECK(all_tokens(
+            source_of(path, ByteTokenizer(),
+                      {.text = {.field = "body", .separator = {}}, .cache = {.enabled = false}})) ==
+        concatenate({{kEnd}, bytes_of("x")}));
+  write(directory.file("a.json"), "{\"text\": \"x\"}");
+  CHECK(all_tokens(source_of(directory.file("a.json"), ByteTokenizer(),
+                             {.text = {.kind = DocumentFormat::Kind::json_lines, .separator = {}},
+                              .cache = {.enabled = false}})) ==
         concatenate({{kEnd}, bytes_of("x")}));
   const std::vector<std::pair<std::string, std::string>> invalid = {
       {"{\"text\": \"a\"}\n{\"text\": \"b\"", ":2 is not valid JSON"},
@@ -206,6 +212,23 @@ TEST_CASE("a text tokenized in pieces has the tokens of the whole text") {
     CHECK(tokenize_text(play, "play", gpt2, piece) == gpt2.encode(play));
     CHECK(tokenize_text(text, "t", gpt2, piece) == gpt2.encode(text));
   }
+}
+
+TEST_CASE("a text with a separator is documents, without the lines that are the separator") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.txt");
+  const auto tokens = [&](const std::string& text) {
+    write(path, text);
+    return all_tokens(
+        source_of(path, ByteTokenizer(),
+                  {.text = {.separator = "<|endoftext|>"}, .cache = {.enabled = false}}));
+  };
+  const Ids expected = concatenate({{kEnd}, bytes_of("a\n"), {kEnd}, bytes_of("b\n\nc\n")});
+  CHECK(tokens("a\n<|endoftext|>\nb\n\nc\n") == expected);
+  CHECK(tokens("<|endoftext|>\na\n<|endoftext|>\n<|endoftext|>\r\nb\n\nc\n<|endoftext|>") ==
+        expected);
+  CHECK(tokens("a <|endoftext|>") == concatenate({{kEnd}, bytes_of("a <|endoftext|>")}));
+  CHECK(contains(complaint([&] { tokens("<|endoftext|>\n"); }), path + " has no tokens"));
 }
 
 TEST_SUITE_END();

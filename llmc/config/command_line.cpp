@@ -8,6 +8,10 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <istream>
+#include <iterator>
+#include <memory>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -30,6 +34,18 @@
 namespace llmc {
 
 namespace {
+
+// Reads a --config file, which editors of Windows begin with a byte-order mark.
+class ConfigReader : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+    std::istringstream stream(std::move(text));
+    return CLI::ConfigTOML::from_config(stream);
+  }
+};
 
 // Rewords CLI11's error about a line of a --config file and adds the file's name.
 template <class P>
@@ -194,6 +210,7 @@ void add_common_flags(CLI::App& app) {
   app.add_flag_callback("--help-json", [] { throw CLI::CallForAllHelp(); });
   app.add_flag_callback("--version", [] { throw CLI::CallForVersion({}, 0); });
   app.set_config("--config");
+  app.config_formatter(std::make_shared<ConfigReader>());
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.allow_extras();  // reported by throw_if_unexpected
 }

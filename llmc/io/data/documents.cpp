@@ -11,10 +11,13 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/io/data/compressed_file.h"
 
 namespace llmc {
 
-std::string json_document(std::string_view line, const std::string& location,
+namespace {
+
+std::string document_text(std::string_view line, const std::string& location,
                           const DocumentFormat& format) {
   const Json json = parse_json(line, location);
   require(json.is_object(), location + " is not a JSON object",
@@ -28,6 +31,27 @@ std::string json_document(std::string_view line, const std::string& location,
          "set " + quantity("text field") + " to the field that holds the text");
   }
   return json_text(*value, location + ": the field \"" + printable(format.field) + "\"");
+}
+
+}  // namespace
+
+std::string json_document(std::string_view line, const std::string& location,
+                          const DocumentFormat& format) {
+  try {
+    return document_text(line, location, format);
+  } catch (const Error& error) {
+    const std::string text = error.marked_text();
+    const bool has_hint = text.find("\n  hint: ") != text.npos;
+    fail(text + (has_hint ? "; or " : "\n  hint: ") + "skip lines that are no documents with " +
+         quantity("skipping bad lines"));
+  }
+}
+
+std::string skipped_lines_text(std::int64_t count, const std::string& first) {
+  return "warning: " + std::to_string(count) +
+         (count == 1 ? " line that is no document was skipped: "
+                     : " lines that are no documents were skipped; the first is ") +
+         first;
 }
 
 DocumentReader::DocumentReader(const std::vector<std::string>& names, DocumentFormat format,
@@ -104,7 +128,7 @@ void DocumentReader::check_unchanged() const {
 
 DocumentReader::Kind DocumentReader::kind_of(const std::string& path) const {
   if (format_.kind != Kind::by_name) return format_.kind;
-  const std::string extension = std::filesystem::path(path).extension().string();
+  const std::string extension = std::filesystem::path(uncompressed_name(path)).extension().string();
   if (extension == ".txt") return Kind::text;
   if (extension == ".jsonl") return Kind::json_lines;
   if (is_pipe(path) || is_descriptor_path(path)) return Kind::text;

@@ -45,16 +45,33 @@ void cut_windows(RunData& data, RunSources sources, const InputConfig& config, b
       Windows(std::move(sources.validation), T, document_mask, "give a longer validation text"));
 }
 
+namespace {
+
+SourceOptions source_options(const DataSettings<Resolved>& settings) {
+  std::optional<std::string> separator;
+  if (!settings.split_on.empty()) separator = settings.split_on;
+  return {
+      .text = {.kind = settings.text_format,
+               .field = settings.text_field,
+               .separator = std::move(separator)},
+      .bin = settings.bin_format,
+      .skip_bad_lines = settings.skip_bad_lines,
+      .cache = {.enabled = !settings.no_cache, .directory = settings.cache_dir},
+      .advice = {.json_lines = "use --text-format jsonl",
+                 .end_of_text = "--split-on '<|endoftext|>' separates documents at such lines"}};
+}
+
+}  // namespace
+
 RunData load_run_data(const InputConfig& config, bool training,
                       std::unique_ptr<Tokenizer> tokenizer) {
   const DataSettings<Resolved>& settings = config.data;
   RunData data;
   data.tokenizer = std::move(tokenizer);
-  data.tasks = make_eval_tasks(config.evaluation, *data.tokenizer, config.batch.seq_len);
+  data.tasks = make_eval_tasks(config.evaluation, settings.bin_format, *data.tokenizer,
+                               config.batch.seq_len);
   if (settings.train.empty() && settings.val.empty()) return data;
-  SourceReader reader(
-      *data.tokenizer,
-      {settings.text_field, {.enabled = !settings.no_cache, .directory = settings.cache_dir}});
+  SourceReader reader(*data.tokenizer, source_options(settings));
   RunSources sources;
   if (!settings.train.empty()) {
     SourceList list = parse_source_list(settings.train, "--train", true);
@@ -63,7 +80,9 @@ RunData load_run_data(const InputConfig& config, bool training,
   }
   if (!settings.val.empty()) {
     sources.validation = reader.read(parse_source_list(settings.val, "--val", false), "--val");
-  } else {
+  }
+  reader.print_notices();
+  if (settings.val.empty()) {
     TrainValidationSplit split = split_validation(sources.train, config.batch.seq_len);
     sources.train = std::move(split.train);
     sources.validation = std::move(split.validation);
