@@ -72,6 +72,15 @@ def test_files_of_a_pattern_are_counted(program):
         expect(" tokens in 2 files, " in done.stderr, done.stderr[-600:])
 
 
+def test_the_tokens_of_val_that_fill_no_window_are_reported(program):
+    (program.folder / "val.txt").write_text(TEXT[:100])
+    done = program.run("--train", "text.txt", "--val", "val.txt", *SMALL, *QUIET, "--steps", 1)
+    expect("data: --val val.txt: 100 tokens, 6 windows; the last 3 tokens fill no window\n" in done.stderr, done.stderr)
+    (program.folder / "val.txt").write_text(TEXT[:97])
+    done = program.run("--train", "text.txt", "--val", "val.txt", *SMALL, *QUIET, "--steps", 1)
+    expect("data: --val val.txt: 97 tokens, 6 windows\n" in done.stderr, done.stderr)
+
+
 def test_epochs_set_the_number_of_steps(program):
     (program.folder / "val.txt").write_text(TEXT[:100])
     write_bin(program.folder / "t.bin", [i % 250 for i in range(16 * 20 + 1)])  # 20 windows, batches of 2

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "llmc/io/data/data_sources.h"
+#include "llmc/io/data/token_hash.h"
 #include "llmc/io/data/tokenize_text.h"
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
@@ -229,6 +231,33 @@ TEST_CASE("a text with a separator is documents, without the lines that are the 
         expected);
   CHECK(tokens("a <|endoftext|>") == concatenate({{kEnd}, bytes_of("a <|endoftext|>")}));
   CHECK(contains(complaint([&] { tokens("<|endoftext|>\n"); }), path + " has no tokens"));
+}
+
+TEST_CASE("the hash of a source depends on its tokens and documents, not on its files") {
+  const auto hash_of = [](const std::vector<Ids>& files,
+                          TokenSource::DocumentStarts starts = nullptr) {
+    TokenSource source("x", 0, kEnd);
+    for (const Ids& ids : files) source.add("f", TokenData(ids), starts);
+    return source_hash(source);
+  };
+  const Ids tokens = {1, 2, 3, kEnd, 5};
+  CHECK(hash_of({tokens}) == hash_of({{1, 2}, {3, kEnd, 5}}));
+  CHECK(hash_of({tokens}) != hash_of({{1, 2, 3, kEnd, 6}}));
+  CHECK(hash_of({tokens}) != hash_of({{1, 2, 3, kEnd}}));
+  CHECK(hash_of({tokens}) != hash_of({tokens}, std::make_shared<std::vector<std::int64_t>>(2)));
+  Ids large(2 * kHashedEnd + 1'000'000);
+  const std::string before = hash_of({large});
+  const auto changes = [&](std::int64_t at) {
+    large[static_cast<std::size_t>(at)] = 1;
+    const bool changed = hash_of({large}) != before;
+    large[static_cast<std::size_t>(at)] = 0;
+    return changed;
+  };
+  for (const std::int64_t at :
+       {std::int64_t{0}, kHashedEnd - 1, kHashedEnd + 1000, kHashedEnd + 1'000'000}) {
+    CHECK(changes(at));
+  }
+  CHECK_FALSE(changes(kHashedEnd + 1024));  // between two blocks
 }
 
 TEST_SUITE_END();

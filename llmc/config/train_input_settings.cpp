@@ -33,16 +33,17 @@ Settings<TrainProgram> data_rows() {
        .fallback = "a toy language",
        .changes_results = true,
        .on_resume = OnResume::adapted,
-       .special =
-           {.resume_text =
-                "file names, weights and numbers of tokens are compared; directories are not",
-            .relocate = relocate_sources,
-            .accepts_bare_word = is_data_word,
-            .word_separator = ","}},
+       .special = {.resume_text = "file names, weights, numbers and hashes of tokens are compared; "
+                                  "directories are not",
+                   .relocate = relocate_sources,
+                   .accepts_bare_word = is_data_word,
+                   .word_separator = ","}},
       {.flag = "--val",
        .field = [](auto& s) -> decltype(auto) { return (s.data.val); },
        .unit = "NAME,...",
-       .help = "validation data, in the same formats as --train",
+       .help = "validation data, in the same formats as --train; the tokens at the end of a source "
+               "that "
+               "fill no window of --seq-len are left out",
        .fallback = "the last 5% of each source of --train",
        .quantity = "validation text",
        .special = {.relocate = relocate_sources,

@@ -106,15 +106,16 @@ std::string training_text(const ShuffledWindows& train) {
   return readable_text(text);  // stored as JSON, which cannot hold other bytes
 }
 
-void describe_data(const RunData& data) {
-  if (!data.train) return;
-  const Windows& windows = data.train->windows_by_source();
+namespace {
+
+void describe_training(const ShuffledWindows& train) {
+  const Windows& windows = train.windows_by_source();
   for (std::size_t s = 0; s < windows.sources().size(); ++s) {
     const TokenSource& source = windows.sources()[s];
     const auto index = static_cast<std::int64_t>(s);
     const std::int64_t count = windows.count(index);
-    const double fraction = data.train->weights()
-                                ? data.train->weights()->fraction(index)
+    const double fraction = train.weights()
+                                ? train.weights()->fraction(index)
                                 : static_cast<double>(count) / static_cast<double>(windows.count());
     char percent[32];
     std::snprintf(percent, sizeof percent, "%.4g%%", 100 * fraction);
@@ -123,6 +124,28 @@ void describe_data(const RunData& data) {
     text += ", " + std::to_string(count) + " windows";
     if (windows.sources().size() > 1) text += std::string(", ") + percent + " of the samples";
     Notice::print(text);
+  }
+}
+
+// The windows of --val, and the tokens that they leave out.
+void describe_validation(const Windows& windows, std::int64_t T) {
+  for (std::size_t s = 0; s < windows.sources().size(); ++s) {
+    const TokenSource& source = windows.sources()[s];
+    const std::int64_t count = windows.count(static_cast<std::int64_t>(s));
+    const std::int64_t rest = source.size() - 1 - count * T;
+    std::string text = "data: --val " + source.name() + ": " + std::to_string(source.size()) +
+                       " tokens, " + std::to_string(count) + " windows";
+    if (rest > 0) text += "; the last " + std::to_string(rest) + " tokens fill no window";
+    Notice::print(text);
+  }
+}
+
+}  // namespace
+
+void describe_data(const RunData& data, const InputConfig& config) {
+  if (data.train) describe_training(*data.train);
+  if (data.validation && !config.data.val.empty()) {
+    describe_validation(data.validation->windows_by_source(), config.batch.seq_len);
   }
 }
 
