@@ -305,7 +305,8 @@ def test_version_names_commit_target_and_libraries(program):
         expect(lines[2].startswith("compiler: "), lines[2])
         compute = r"CUDA \d+\.\d+, cuBLASLt \d+\.\d+\.\d+" if is_cuda else r"(oneDNN \d+\.\d+\.\d+( \([\w -]+\))?|OpenBLAS \d+\.\d+\.\d+)"
         number = r"\d+\.\d+(\.\d+)?"
-        expect(re.fullmatch(f"libraries: {compute}, CLI11 {number}, nlohmann-json {number}, PCRE2 {number}, xxHash {number}",
+        expect(re.fullmatch(f"libraries: {compute}, CLI11 {number}, nlohmann-json {number}, PCRE2 {number}, "
+                            f"xxHash {number}, zlib {number}, zstd {number}",
                             lines[3]), lines[3])
 
 

@@ -10,6 +10,7 @@
 #include "llmc/config/eval_spec.h"
 #include "llmc/eval/report.h"
 #include "llmc/eval/task.h"
+#include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {

@@ -83,7 +83,7 @@ void read_object(std::string_view line, PromptEntry& entry) {
   });
   if (!object.is_object()) return;
   for (const auto& [key, value] : object.items()) {
-    attempt([&] { read_member(key, value, entry); });
+    attempt([&, &key = key, &value = value] { read_member(key, value, entry); });
   }
 }
 

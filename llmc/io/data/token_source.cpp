@@ -1,6 +1,7 @@
 #include "llmc/io/data/token_source.h"
 
 #include <cstddef>
+#include <set>
 
 namespace llmc {
 
@@ -20,12 +21,10 @@ std::int64_t TokenSource::files() const {
 }
 
 std::string TokenSource::file_types() const {
-  std::vector<std::string> types;
+  std::set<std::string> types;
   for (const Piece& piece : pieces_) {
-    if (piece.file.ends_with(".bin")) types.emplace_back(type_text(piece.tokens.type()));
+    if (piece.file.ends_with(".bin")) types.insert(type_text(piece.tokens.type()));
   }
-  std::ranges::sort(types);
-  types.erase(std::ranges::unique(types).begin(), types.end());
   std::string text;
   for (const std::string& type : types) text += (text.empty() ? "" : " and ") + type;
   return text;
