@@ -244,6 +244,7 @@ def test_bad_lines_are_skipped_only_on_request(program):
         expect(done.stderr.count("warning: 4 lines that are no documents were skipped; the first is bad.jsonl:6\n") == 1,
                done.stderr)
         expect(losses(program, f"{name}.jsonl") == losses(program, "good_log.jsonl"), "the losses differ")
+    program.fails("--train", "bad.jsonl", *common, "y.jsonl", phrases=["bad.jsonl:6"])  # the cache is not used
 
 
 def test_unreadable_files_and_directories_are_errors(program):

@@ -117,7 +117,12 @@ Settings<TrainProgram> text_rows() {
                "document then follows an end-of-text token",
        .fallback = "each text is one document",
        .changes_results = true,
-       .on_resume = OnResume::noted},
+       .on_resume = OnResume::noted,
+       .check =
+           [](const std::string& line) {
+             const bool is_one_line = line.find('\n') == line.npos;
+             return std::string(is_one_line ? "" : "must be one line, without a line break");
+           }},
       {.flag = "--skip-bad-lines",
        .field = [](auto& s) -> decltype(auto) { return (s.data.skip_bad_lines); },
        .help = "skip and count lines of JSON that are invalid or have no text in --text-field; "

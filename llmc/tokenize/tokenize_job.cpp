@@ -96,6 +96,7 @@ std::string job_text(const TokenizeConfig& settings, const Tokenizer& tokenizer,
                     [&](std::size_t i) { checksums[i] = files[i].checksum(); });
   Json inputs = Json::array();
   for (std::size_t i = 0; i < checksums.size(); ++i) {
+    // The size is that of the unpacked text; the checksum is that of the file.
     inputs.push_back({{"file", job_name(files[i])},
                       {"bytes", files[i].bytes().size()},
                       {"xxh64", checksum_text(checksums[i])}});
