@@ -13,6 +13,7 @@
 #include "llmc/config/suggestions.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
+#include "llmc/io/data/packed_kind.h"
 #include "llmc/io/data/text_encoding.h"
 #include "test/support.h"
 
@@ -161,6 +162,7 @@ TEST_SUITE("suggestions") {
     CHECK(contains(kind_error("PAR1"), "it is a Parquet file: convert it with python3 -c"));
     CHECK(contains(kind_error("PAR1"), "'d/my data.x' 'd/my data.jsonl'"));
     CHECK(contains(kind_error("\x93NUMPY"), "numpy.load(sys.argv[1])"));
+    CHECK(contains(packed_kind("\x93NUMPY", "a.bin"), " a.bin a.bin.bin, and read that with"));
     CHECK(contains(kind_error("BZh9"), "bzip2 -dk 'd/my data.x'"));
     CHECK(encoding_problem("PAR1 is a text, BZh too") == "");
     std::string late = repeated("Some plain text. ", 20'000);

@@ -107,6 +107,13 @@ def test_compressed_inputs_give_the_same_documents(program):
     expect(not output_files(program, "torn.bin"), "files of a failed run")
 
 
+def test_other_formats_are_answered_with_the_command_that_converts_them(program):
+    (program.folder / "a b.parquet").write_bytes(b"PAR1" + bytes(range(256)))
+    program.fails("--tokenizer", "bytes", "a b.parquet", "-o", "a.bin", phrases=["it is a Parquet file", "'a b.parquet' 'a b.jsonl'"])
+    (program.folder / "a.txt.xz").write_bytes(b"\xfd7zXZ\0" + bytes(range(256)))
+    program.fails("--tokenizer", "bytes", "a.txt.xz", "-o", "a.bin", phrases=["it is xz data: unpack it with xz -dk a.txt.xz"])
+
+
 def test_lines_that_are_no_documents_are_skipped_on_request(program):
     texts = [json.dumps({"text": f"document {i}"}).encode() for i in range(300)]
     bad = [b"no", b'{"text": 1}', b'{"body": ""}', b'{"text": "\xc3("}', b'{"text": ']

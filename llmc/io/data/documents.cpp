@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/io/data/compressed_file.h"
+#include "llmc/io/data/packed_kind.h"
 
 namespace llmc {
 
@@ -53,6 +55,21 @@ std::string skipped_lines_text(std::int64_t count, const std::string& first) {
                      : " lines that are no documents were skipped; the first is ") +
          first;
 }
+
+namespace {
+
+// The kind of a file that is no text (packed_kind.h), or an empty text.
+std::string packed_kind_of(const std::string& path) {
+  try {
+    std::array<std::byte, 16> start{};
+    const std::size_t size = read_some(open_for_reading(path), start, path);
+    return packed_kind({reinterpret_cast<const char*>(start.data()), size}, path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
 
 DocumentReader::DocumentReader(const std::vector<std::string>& names, DocumentFormat format,
                                const std::filesystem::path& copy_directory)
@@ -132,6 +149,9 @@ DocumentReader::Kind DocumentReader::kind_of(const std::string& path) const {
   if (extension == ".txt") return Kind::text;
   if (extension == ".jsonl") return Kind::json_lines;
   if (is_pipe(path) || is_descriptor_path(path)) return Kind::text;
+  if (const std::string kind = packed_kind_of(path); !kind.empty()) {
+    fail(path + " is not a text: it is " + kind);
+  }
   fail(path + " is neither .txt nor .jsonl",
        extension == ".bin" ? "turn token files into text with " + quantity("decoding")
                            : "set " + quantity("document format") + " for files of other names");

@@ -51,7 +51,8 @@ std::string packed_kind(std::string_view start, const std::string& path) {
     const std::string ending = kind.ending;
     std::string text = std::string(kind.name) + " with " + kind.command + " " + shell_word(path);
     if (ending.empty()) return text;
-    text += " " + shell_word(std::filesystem::path(path).replace_extension(ending).string());
+    const std::string output = std::filesystem::path(path).replace_extension(ending).string();
+    text += " " + shell_word(output == path ? path + ending : output);
     if (ending != ".bin") return text;
     return text + ", and read that with " + quantity("format of token files") + " nanogpt";
   }
