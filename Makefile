@@ -56,7 +56,7 @@ DEPS_INCLUDES := $(if $(ROOT),$(ROOT)/usr/include $(ROOT)/usr/include/$(MULTIARC
 DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
                    $(ROOT)/usr/lib/$(MULTIARCH))
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
-IO_LIBS   := -lpcre2-8 -lxxhash
+IO_LIBS   := -lpcre2-8 -lxxhash -lz -lzstd
 # MPI connects ranks. Without mpi.h, train_gpt2 runs one rank, and the tests of MPI are not built.
 MPI_TESTS   := mpi_ranks mpi_training nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
@@ -265,11 +265,11 @@ GROUP_model.cu       := scheduler scheduler_int8 scheduler_kv8 device device_blo
 GROUP_ops.cu         := attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding gelu infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file \
                         megatron_file safetensors safetensors_damage tokenizer_files
-GROUP_text.cpp       := base_log batches data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list race \
+GROUP_text.cpp       := base_log batches compressed_file data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list race \
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
                         host_memory_limits host_worker_pool infer_settings interruption log_lock mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
-                        rank_agreement readable_text recorded_settings resource_usage run_log schedule settings shard_layout suggestions tcp_bootstrap toy_language training_history
+                        rank_agreement readable_text recorded_settings resource_usage run_log schedule settings shard_layout suggestions tcp_bootstrap text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))

@@ -52,7 +52,8 @@ class ToySource final : public DataSource {
   RunData load(const InputConfig& config, bool training) override {
     RunData data;
     data.tokenizer = std::move(tokenizer_);
-    data.tasks = make_eval_tasks(config.evaluation, *data.tokenizer, config.batch.seq_len);
+    data.tasks = make_eval_tasks(config.evaluation, config.data.bin_format, *data.tokenizer,
+                                 config.batch.seq_len);
     RunSources sources;
     sources.train = text(kToyTextName, 2 * config.seed, kTrainTokens);
     sources.validation =

@@ -27,6 +27,10 @@ build h:pcre2.h                libpcre2-dev
 build l:pcre2-8                libpcre2-dev
 build h:xxhash.h               libxxhash-dev
 build l:xxhash                 libxxhash-dev
+build h:zlib.h                 zlib1g-dev
+build l:z                      zlib1g-dev
+build h:zstd.h                 libzstd-dev
+build l:zstd                   libzstd-dev
 test  h:doctest/doctest.h      doctest-dev
 tools p:python3                python3
 ranks h:mpi.h                  libopenmpi-dev

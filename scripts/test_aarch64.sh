@@ -29,7 +29,7 @@ base=$PWD/build/aarch64
 libraries=$base/libraries source=$base/source
 if [ ! -f "$libraries/complete" ]; then
   packages=(libopenblas-pthread-dev libopenblas0-pthread libpcre2-dev libpcre2-8-0 libxxhash-dev libxxhash0
-            libgfortran5 libgomp1)
+            libgfortran5 libgomp1 zlib1g-dev libzstd-dev)
   rm -rf "$libraries" && mkdir -p "$libraries/archives"
   (cd "$libraries/archives" && apt-get -q download "${packages[@]/%/:arm64}" doctest-dev libcli11-dev nlohmann-json3-dev) ||
     fail "apt cannot download the libraries for arm64"

@@ -29,6 +29,11 @@ def move(old, new):
     return prepare
 
 
+def change_text(folder):
+    text = (folder / "text.txt").read_text()
+    (folder / "text.txt").write_text("X" + text[1:])
+
+
 def move_everything(folder):
     return folder.rename(folder.with_name("renamed"))
 
@@ -80,6 +85,8 @@ CASES = [
     Case("another text", "--out run --resume --train other.txt", {"--train"},
          ["the run trained on text.txt so far and continues with other.txt"]),
     Case("the same text elsewhere", "--out run --resume --train moved/text.txt", {"--train"}, []),
+    Case("another text of the same name and length", "--out run --resume", set(),
+         ["text.txt has changed since the checkpoint: its tokens are others, though as many as before"], prepare=change_text),
     Case("another validation text", "--out run --resume --val other.txt", {"--val"},
          ["text.txt had 10346 tokens and now has 10890", '--val was "", it is "other.txt" now']),
     Case("another tokenizer", "--out run --resume --tokenizer words:words.txt",

@@ -6,6 +6,7 @@ token cache, documents, and errors for bad input.
 
 Prints and exits as test_programs.py does.
 """
+import gzip
 import json
 import struct
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from runner import expect, run_unprivileged  # noqa: E402
-from test_programs import SMALL, TEXT, run_program_tests, same_state, write_bin  # noqa: E402
+from test_programs import SMALL, TEXT, Program, run_program_tests, same_state, write_bin  # noqa: E402
 
 QUIET = ["--eval-every", 0, "--sample-every", 0]
 END = 256  # the id of <|endoftext|> in the byte tokenizer
@@ -69,6 +70,15 @@ def test_files_of_a_pattern_are_counted(program):
     for _ in range(2):  # in the second run, their token caches are in the folder too
         done = program.run("--train", "part_*", *SMALL, *QUIET, "--steps", 1)
         expect(" tokens in 2 files, " in done.stderr, done.stderr[-600:])
+
+
+def test_the_tokens_of_val_that_fill_no_window_are_reported(program):
+    (program.folder / "val.txt").write_text(TEXT[:100])
+    done = program.run("--train", "text.txt", "--val", "val.txt", *SMALL, *QUIET, "--steps", 1)
+    expect("data: --val val.txt: 100 tokens, 6 windows; the last 3 tokens fill no window\n" in done.stderr, done.stderr)
+    (program.folder / "val.txt").write_text(TEXT[:97])
+    done = program.run("--train", "text.txt", "--val", "val.txt", *SMALL, *QUIET, "--steps", 1)
+    expect("data: --val val.txt: 97 tokens, 6 windows\n" in done.stderr, done.stderr)
 
 
 def test_epochs_set_the_number_of_steps(program):
@@ -155,6 +165,86 @@ def test_errors_name_the_bad_source(program):
     program.fails("--train", "d.jsonl", "--text-field", "body", *SMALL, phrases=["d.jsonl:1", '"body"'])
     (program.folder / "words").write_text("line\n")
     program.fails("--train", "d.jsonl", "--tokenizer", "words:words", *SMALL, phrases=["d.jsonl", "end-of-text"])
+
+
+def warnings_of(done):
+    return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+
+
+def test_texts_that_are_meant_in_another_way_are_reported_once(program):
+    write_documents(program.folder / "d.json")
+    for name in "ab":
+        (program.folder / f"{name}.txt").write_text((TEXT + "\n<|endoftext|>\n") * 3)
+    (program.folder / "w.txt").write_bytes(TEXT.replace("\n", "\r\n").encode() + b"\r\n")
+    run = ["--train", "d.json,a.txt,w.txt", "--val", "b.txt", *SMALL, *QUIET, "--steps", 1]
+    for _ in range(2):  # the second run uses the cache
+        lines = warnings_of(program.run(*run))
+        expect(len(lines) == 3, lines)
+        expect("d.json looks like JSON lines" in lines[0] and lines[0].endswith("use --text-format jsonl"), lines[0])
+        expect("a.txt and 1 other file: <|endoftext|> is spelled out 6 times" in lines[1] and "--split-on" in lines[1], lines[1])
+        expect("w.txt has line ends of Windows" in lines[2], lines[2])
+    write_documents(program.folder / "d.jsonl")
+    common = [*SMALL, *QUIET, "--steps", 2, "--log"]
+    program.run("--train", "d.jsonl", *common, "jsonl.jsonl")
+    done = program.run("--train", "d.json", "--text-format", "jsonl", *common, "json.jsonl")
+    expect(not warnings_of(done) and losses(program, "json.jsonl") == losses(program, "jsonl.jsonl"), done.stderr)
+    texts = [json.loads(line)["text"] for line in (program.folder / "d.jsonl").read_text().splitlines()]
+    (program.folder / "s.txt").write_text("\n<|endoftext|>\n".join(texts))
+    (program.folder / "s.jsonl").write_text("".join(json.dumps({"text": t + "\n"}) + "\n" for t in texts[:-1])
+                                            + json.dumps({"text": texts[-1]}))
+    program.run("--train", "s.jsonl", *common, "documents.jsonl", "--document-mask")
+    done = program.run("--train", "s.txt", "--split-on", "<|endoftext|>", *common, "split.jsonl", "--document-mask")
+    expect(not warnings_of(done) and losses(program, "split.jsonl") == losses(program, "documents.jsonl"), done.stderr)
+
+
+def test_compressed_texts_train_like_plain_ones(program):
+    write_documents(program.folder / "d.jsonl")
+    for name in ("d.jsonl", "text.txt"):
+        data = (program.folder / name).read_bytes()
+        (program.folder / f"{name}.gz").write_bytes(gzip.compress(data[:500]) + gzip.compress(data[500:]))
+    common = [*SMALL, *QUIET, "--steps", 2, "--log"]
+    program.run("--train", "d.jsonl,text.txt", *common, "plain.jsonl")
+    program.run("--train", "d.jsonl.gz,text.txt.gz", *common, "packed.jsonl")
+    expect(losses(program, "packed.jsonl") == losses(program, "plain.jsonl"), "the losses differ")
+    torn = (program.folder / "d.jsonl.gz").read_bytes()[:-3]
+    (program.folder / "torn.jsonl.gz").write_bytes(torn)
+    program.fails("--train", "torn.jsonl.gz", *SMALL, phrases=["torn.jsonl.gz is truncated", f"{len(torn)} bytes"])
+    (program.folder / "p.parquet").write_bytes(b"PAR1" + bytes(range(256)) * 4)
+    program.fails("--train", "p.parquet", *SMALL,
+                  phrases=["p.parquet is not a text: it is a Parquet file", "read_parquet", "p.parquet p.jsonl"])
+
+
+def test_tokens_without_a_header_need_the_format_to_be_named(program):
+    ids = [i % 250 for i in range(900)]
+    (program.folder / "n.bin").write_bytes(struct.pack("<900H", *ids))
+    write_bin(program.folder / "t.bin", ids)
+    common = [*SMALL, "--tokenizer", "bytes", *QUIET, "--steps", 2, "--log"]
+    program.run("--train", "t.bin", *common, "t.jsonl")
+    nanogpt = ["--bin-format", "nanogpt", "--eval", "perplexity:n.bin"]
+    done = program.run("--train", "n.bin", *nanogpt, *common, "n.jsonl", "--out", "run")
+    expect(losses(program, "n.jsonl") == losses(program, "t.jsonl"), done.stderr[-500:])
+    program.fails("--train", "n.bin", *common, "x.jsonl", phrases=["n.bin is not a token file", "--bin-format nanogpt"])
+    done = program.run("--out", "run", "--resume", "--steps", 3)  # the checkpoint has the format
+    infer = program.binary.parent / "infer_gpt2"
+    if infer.exists():
+        done = Program(infer, program.folder).run("perplexity", "n.bin", "-m", "run/step_000002", "--bin-format", "nanogpt")
+        expect("token_nll" in done.stdout, done.stderr)
+
+
+def test_bad_lines_are_skipped_only_on_request(program):
+    write_documents(program.folder / "good.jsonl")
+    lines = (program.folder / "good.jsonl").read_bytes().splitlines(keepends=True)
+    bad = [b'{"text": "a\n', b'{"body": "no text"}\n', b'{"text": "\xff"}\n', b"plain\n"]
+    (program.folder / "bad.jsonl").write_bytes(b"".join(lines[:5] + bad[:2] + lines[5:] + bad[2:]))
+    common = [*SMALL, *QUIET, "--steps", 2, "--log"]
+    program.run("--train", "good.jsonl", *common, "good_log.jsonl")
+    program.fails("--train", "bad.jsonl", *common, "x.jsonl", phrases=["bad.jsonl:6", "skip lines that are no documents with --skip-bad-lines"])
+    for name in ("first", "cached"):
+        done = program.run("--train", "bad.jsonl", "--skip-bad-lines", *common, f"{name}.jsonl")
+        expect(done.stderr.count("warning: 4 lines that are no documents were skipped; the first is bad.jsonl:6\n") == 1,
+               done.stderr)
+        expect(losses(program, f"{name}.jsonl") == losses(program, "good_log.jsonl"), "the losses differ")
+    program.fails("--train", "bad.jsonl", *common, "y.jsonl", phrases=["bad.jsonl:6"])  # the cache is not used
 
 
 def test_unreadable_files_and_directories_are_errors(program):

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "llmc/io/data/data_sources.h"
+#include "llmc/io/data/token_hash.h"
 #include "llmc/io/data/tokenize_text.h"
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
@@ -162,8 +164,14 @@ TEST_CASE("each document of JSON lines follows an end-of-text token") {
   CHECK(all_tokens(source) == expected);
   CHECK(document_starts_of(source) == Ids{0, 0, 0, 0, 4, 4, 4, 4, 8});
   write(path, "{\"body\": \"x\", \"text\": 1}");
-  CHECK(all_tokens(source_of(path, ByteTokenizer(),
-                             {.text_field = "body", .cache = {.enabled = false}})) ==
+  CHECK(all_tokens(
+            source_of(path, ByteTokenizer(),
+                      {.text = {.field = "body", .separator = {}}, .cache = {.enabled = false}})) ==
+        concatenate({{kEnd}, bytes_of("x")}));
+  write(directory.file("a.json"), "{\"text\": \"x\"}");
+  CHECK(all_tokens(source_of(directory.file("a.json"), ByteTokenizer(),
+                             {.text = {.kind = DocumentFormat::Kind::json_lines, .separator = {}},
+                              .cache = {.enabled = false}})) ==
         concatenate({{kEnd}, bytes_of("x")}));
   const std::vector<std::pair<std::string, std::string>> invalid = {
       {"{\"text\": \"a\"}\n{\"text\": \"b\"", ":2 is not valid JSON"},
@@ -206,6 +214,50 @@ TEST_CASE("a text tokenized in pieces has the tokens of the whole text") {
     CHECK(tokenize_text(play, "play", gpt2, piece) == gpt2.encode(play));
     CHECK(tokenize_text(text, "t", gpt2, piece) == gpt2.encode(text));
   }
+}
+
+TEST_CASE("a text with a separator is documents, without the lines that are the separator") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.txt");
+  const auto tokens = [&](const std::string& text) {
+    write(path, text);
+    return all_tokens(
+        source_of(path, ByteTokenizer(),
+                  {.text = {.separator = "<|endoftext|>"}, .cache = {.enabled = false}}));
+  };
+  const Ids expected = concatenate({{kEnd}, bytes_of("a\n"), {kEnd}, bytes_of("b\n\nc\n")});
+  CHECK(tokens("a\n<|endoftext|>\nb\n\nc\n") == expected);
+  CHECK(tokens("<|endoftext|>\na\n<|endoftext|>\n<|endoftext|>\r\nb\n\nc\n<|endoftext|>") ==
+        expected);
+  CHECK(tokens("a <|endoftext|>") == concatenate({{kEnd}, bytes_of("a <|endoftext|>")}));
+  CHECK(contains(complaint([&] { tokens("<|endoftext|>\n"); }), path + " has no tokens"));
+}
+
+TEST_CASE("the hash of a source depends on its tokens and documents, not on its files") {
+  const auto hash_of = [](const std::vector<Ids>& files,
+                          TokenSource::DocumentStarts starts = nullptr) {
+    TokenSource source("x", 0, kEnd);
+    for (const Ids& ids : files) source.add("f", TokenData(ids), starts);
+    return source_hash(source);
+  };
+  const Ids tokens = {1, 2, 3, kEnd, 5};
+  CHECK(hash_of({tokens}) == hash_of({{1, 2}, {3, kEnd, 5}}));
+  CHECK(hash_of({tokens}) != hash_of({{1, 2, 3, kEnd, 6}}));
+  CHECK(hash_of({tokens}) != hash_of({{1, 2, 3, kEnd}}));
+  CHECK(hash_of({tokens}) != hash_of({tokens}, std::make_shared<std::vector<std::int64_t>>(2)));
+  Ids large(2 * kHashedEnd + 1'000'000);
+  const std::string before = hash_of({large});
+  const auto changes = [&](std::int64_t at) {
+    large[static_cast<std::size_t>(at)] = 1;
+    const bool changed = hash_of({large}) != before;
+    large[static_cast<std::size_t>(at)] = 0;
+    return changed;
+  };
+  for (const std::int64_t at :
+       {std::int64_t{0}, kHashedEnd - 1, kHashedEnd + 1000, kHashedEnd + 1'000'000}) {
+    CHECK(changes(at));
+  }
+  CHECK_FALSE(changes(kHashedEnd + 1024));  // between two blocks
 }
 
 TEST_SUITE_END();

@@ -244,8 +244,27 @@ TEST_SUITE("eval_files") {
     CHECK(contains(truncated.protocol(), "1 of 2 contexts"));
     const LambadaTask shortest(file.path(), ByteTokenizer(), 5, 0);
     CHECK(text_of(shortest.row(0)) == "9 word");
-    check_message(complaint([&] { LambadaTask(file.path(), ByteTokenizer(), 4, 0); }),
-                  {"data:1", "' word' has 5 tokens", "sequence length = 4"});
+    const LambadaTask cut(file.path(), ByteTokenizer(), 4, 0);
+    CHECK(text_of(cut.row(0)) == " word");
+    CHECK(scored_text_of(cut.row(0)) == "word");
+    CHECK(contains(cut.protocol(), "2 of 2 contexts cut on the left to fit 4 tokens, 2 of them"));
+  }
+
+  TEST_CASE("an ending that exceeds the context is scored by its last part") {
+    const Sample file("{\"ctx\": \"c\", \"endings\": [\"abcdefgh\", \"xy\"], \"label\": 0}\n");
+    const HellaSwagTask whole(file.path(), ByteTokenizer(), 9, 0);
+    CHECK_FALSE(contains(whole.protocol(), "last 9 tokens"));
+    const HellaSwagTask task(file.path(), ByteTokenizer(), 4, 0);
+    CHECK(text_of(task.row(0)) == "defgh");
+    CHECK(scored_text_of(task.row(0)) == "efgh");
+    CHECK(scored_text_of(task.row(1)) == " xy");
+    CHECK(contains(task.protocol(),
+                   "1 of 2 contexts cut on the left to fit 4 tokens, 1 of them without context: "
+                   "their longer continuations are scored by their last 4 tokens"));
+    // The cut ending is compared by its 4 scored bytes: 8/4 is more than 3/2.
+    const auto metrics = task.metrics(std::vector<RowScore>{{8, false}, {3, false}});
+    CHECK(metric(metrics, "acc_norm") == 0);
+    CHECK(metric(metrics, "acc_norm_tokens") == 0);
   }
 
   TEST_CASE("LAMBADA reports accuracy, its standard error and perplexity") {

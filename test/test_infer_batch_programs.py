@@ -201,6 +201,26 @@ def test_a_sliding_text_exceeds_the_context(program):
     expect(result["tokens"] == 150 and result["finish_reason"] == "length", result)
 
 
+def test_a_long_prompt_slides_like_one_of_its_last_tokens(program):
+    folder = model(program, context=32)
+    text = "the king and Romeo " * 5
+    common = ["-m", folder, "-n", 40, "--ignore-eos", "--slide", "--seed", 3]
+    cut = generate(program, *common, "-p", text[-31:])
+    (program.folder / "p.txt").write_text(text)
+    for flags, name in ((["-p", text], "--prompt"), (["-f", "p.txt"], "--file p.txt")):
+        result = generate(program, *common, *flags)
+        expect(result["prompt_tokens"] == 31 and result["ids"] == cut["ids"], result)
+        done = program.run(*common, *flags)
+        notice = f"{name} has {len(text)} tokens, of which --slide drops the {len(text) - 31} oldest: the context is 32"
+        expect(done.stderr.count(notice) == 1, done.stderr)
+    (program.folder / "prompts.txt").write_text(f"a\n{text}\n{text}x\n")
+    objects = lines_of(program, *common, "--prompts", "prompts.txt")
+    expect([o["prompt_tokens"] for o in objects] == [1, 31, 31] and objects[1]["ids"] == cut["ids"], objects)
+    done = program.run(*common, "--prompts", "prompts.txt")
+    expect("prompts.txt:2 has 95 tokens" in done.stderr and "; 2 prompts are cut so" in done.stderr, done.stderr)
+    program.fails("-m", folder, "-p", text, phrases=["95 tokens, the model's context is 32", "--slide"], code=2)
+
+
 def test_a_reader_that_ends_ends_the_program_silently(program):
     folder = model(program)
     (program.folder / "prompts.txt").write_text("a\n" * 200)

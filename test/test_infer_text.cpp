@@ -12,6 +12,7 @@
 #include "llmc/infer/prompt.h"
 #include "llmc/infer/text_stream.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/ops/sampling/host_sampling.h"
 #include "test/python.h"
 #include "test/support.h"
@@ -250,6 +251,10 @@ TEST_CASE("a prompt comes from its flag or from stdin; an empty one is end-of-te
   CHECK(llmc::prompt_tokens("1234567", bytes, 256, 8).size() == 7);
   CHECK_THROWS_WITH_AS(llmc::prompt_tokens("12345678", bytes, 256, 8),
                        doctest::Contains("8 tokens, the model's context is 8"), llmc::Error);
+  Ids tokens = {1, 2, 3, 4, 5};
+  CHECK(llmc::drop_oldest_tokens(tokens, 6) == 0);
+  CHECK(llmc::drop_oldest_tokens(tokens, 4) == 2);
+  CHECK(tokens == Ids{3, 4, 5});
 }
 
 TEST_CASE("the end-of-text token comes from the config, or else from the tokenizer") {

@@ -84,6 +84,40 @@ TEST_CASE("Megatron files of 16 and 32 bits are read by any of their names, with
   CHECK(contains(complaint([&] { source_of(prefix); }), "corpus.bin: token 2 is -3, outside"));
 }
 
+TEST_CASE("Megatron files of every integer type are read, and their bad tokens are errors") {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.file("corpus");
+  const auto write_tokens = [&](std::uint8_t type, const auto& tokens) {
+    MegatronIndex index;
+    index.type = type;
+    index.lengths = {static_cast<std::int32_t>(tokens.size())};
+    index.pointers = {0};
+    index.documents = {0, 1};
+    write(prefix + ".idx", index.bytes());
+    write(prefix + ".bin", raw(tokens));
+  };
+  const auto check = [&]<class Token>(std::uint8_t type, Token bad, const std::string& text) {
+    CAPTURE(type);
+    write_tokens(type, std::vector<Token>{1, 2, 100});
+    CHECK(all_tokens(source_of(prefix)) == Ids{1, 2, 100});
+    write_tokens(type, std::vector<Token>{1, bad, 100});
+    CHECK(contains(complaint([&] { source_of(prefix); }),
+                   "corpus.bin: token 1 is " + text + ", outside the vocabulary of 257"));
+  };
+  check(2, std::int8_t{-1}, "-1");
+  check(3, std::int16_t{-300}, "-300");
+  check(4, std::int32_t{257}, "257");
+  check(5, std::int64_t{1} << 40, "1099511627776");
+  check(5, std::numeric_limits<std::int64_t>::min(), "-9223372036854775808");
+  check(8, std::uint16_t{65535}, "65535");
+  write_tokens(1, std::vector<std::uint8_t>{0, 200, 255});
+  CHECK(all_tokens(source_of(prefix)) == Ids{0, 200, 255});
+  for (const std::uint8_t type : {0, 6, 7, 9}) {
+    write_tokens(type, std::vector<float>{1, 2});
+    CHECK(contains(complaint([&] { source_of(prefix); }), "supported types: 1 (uint8)"));
+  }
+}
+
 TEST_CASE("the error for an invalid Megatron file names the file and the problem") {
   const TemporaryDirectory directory;
   const std::string prefix = directory.file("corpus");

@@ -16,10 +16,12 @@
 #include "llmc/config/setting_text.h"
 #include "llmc/config/tokenize_table.h"
 #include "llmc/config/train_table.h"
+#include "llmc/io/data/packed_kind.h"
 #include "llmc/io/data/text_encoding.h"
 #include "test/support.h"
 
 using namespace llmc;
+using llmc_test::complaint;
 using llmc_test::contains;
 
 namespace {
@@ -156,8 +158,15 @@ TEST_SUITE("suggestions") {
     CHECK(contains(encoding_problem(text + "\x93 quoted \x94"), "WINDOWS-1252"));
     CHECK(contains(encoding_problem(repeated("caf\u00e9 ", 9) + "\xe9 "), "not UTF-8"));
     CHECK(contains(encoding_problem(std::string(500, '\0')), "NUL bytes"));
-    CHECK(contains(encoding_problem("\x1f\x8b\x08 compressed"), "gzip"));
-    CHECK(contains(encoding_problem("PK\x03\x04\xff"), "zip archive"));
+    const auto kind_error = [](const std::string& start) {
+      return complaint([&] { warn_about_encoding(start + repeated("\xff", 9), "d/my data.x"); });
+    };
+    CHECK(contains(kind_error("PK\x03\x04"), "d/my data.x is not a text: it is a zip archive"));
+    CHECK(contains(kind_error("PAR1"), "it is a Parquet file: convert it with python3 -c"));
+    CHECK(contains(kind_error("PAR1"), "'d/my data.x' 'd/my data.jsonl'"));
+    CHECK(contains(kind_error("\x93NUMPY"), "numpy.load(sys.argv[1])"));
+    CHECK(contains(packed_kind("\x93NUMPY", "a.bin"), " a.bin a.bin.bin, and read that with"));
+    CHECK(contains(kind_error("BZh9"), "bzip2 -dk 'd/my data.x'"));
     CHECK(encoding_problem("PAR1 is a text, BZh too") == "");
     std::string late = repeated("Some plain text. ", 20'000);
     late += repeated("caf\xe9 na\xefve ", 20'000);  // beyond the first 64 KiB

@@ -6,7 +6,6 @@ texts that are not UTF-8, the examples of --help, and --version.
 
 Prints and exits as test_programs.py does.
 """
-import gzip
 import os
 import re
 import subprocess
@@ -254,8 +253,6 @@ def write_texts(folder):
         (folder / file).write_bytes(content)
         warnings[file] = (f"warning: {file} looks like {name}: its bytes are used as they are; convert it with "
                           f"iconv -f {iconv} -t UTF-8")
-    (folder / "packed.txt").write_bytes(gzip.compress(os.urandom(900)))
-    warnings["packed.txt"] = "warning: packed.txt looks like gzip data: unpack it first"
     (folder / "zero.txt").write_bytes(bytes(2000))
     warnings["zero.txt"] = "warning: zero.txt has many NUL bytes: it is damaged, or not a text"
     return warnings
@@ -297,6 +294,14 @@ def test_too_few_documents_suggest_split_on(program):
     for inputs in (["a.jsonl"], ["text.txt", "--split-on", "--"]):
         result = tokenize.run(*inputs, *flags, "--force", code=1)
         expect("--split-on" not in result.stderr and "give more documents" in result.stderr, result.stderr)
+
+
+def test_a_config_file_may_begin_with_a_byte_order_mark(program):
+    wrong = {"train_gpt2": "lr", "infer_gpt2": "top-p", "tokenize": "dedup-threshold"}
+    for name, child in programs(program).items():
+        (program.folder / "bom.toml").write_bytes(f"\ufeff{wrong[name]} = -7\nquiet = 1\n".encode())
+        errors = lines_of(child, "--config", "bom.toml")
+        expect("there is no flag" not in errors[0] and f"--{wrong[name]}" in errors[0], f"{name}: {errors}")
 
 
 # ---- help and version ------------------------------------------------------------------------
@@ -369,7 +374,8 @@ def test_version_names_commit_target_and_libraries(program):
         expect(lines[2].startswith("compiler: "), lines[2])
         compute = r"CUDA \d+\.\d+, cuBLASLt \d+\.\d+\.\d+" if is_cuda else r"(oneDNN \d+\.\d+\.\d+( \([\w -]+\))?|OpenBLAS \d+\.\d+\.\d+)"
         number = r"\d+\.\d+(\.\d+)?"
-        expect(re.fullmatch(f"libraries: {compute}, CLI11 {number}, nlohmann-json {number}, PCRE2 {number}, xxHash {number}",
+        expect(re.fullmatch(f"libraries: {compute}, CLI11 {number}, nlohmann-json {number}, PCRE2 {number}, "
+                            f"xxHash {number}, zlib {number}, zstd {number}",
                             lines[3]), lines[3])
 
 

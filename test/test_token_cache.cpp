@@ -12,6 +12,7 @@
 
 #include "llmc/io/data/data_sources.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
+#include "test/compressed_samples.h"
 #include "test/data_source_samples.h"
 #include "test/support.h"
 
@@ -68,6 +69,39 @@ class WithFiles : public ByteTokenizer {
 };
 
 }  // namespace
+
+TEST_CASE("the cache of a compressed text belongs to the compressed file") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("text.txt.gz");
+  write(path, gzip("hello"));
+  CHECK(contains(read_cached(path, bytes_of("hello")), "cached the tokens of " + path));
+  CHECK(caches_in(directory.path()).size() == 1);
+  CHECK(read_cached(path, bytes_of("hello")).empty());
+  write(path, gzip("other"));
+  CHECK(contains(read_cached(path, bytes_of("other")), "belongs to a text that has changed"));
+  fs::create_directory(directory.file("caches"));
+  read_cached(path, bytes_of("other"), {.directory = directory.file("caches")});
+  CHECK(caches_in(directory.file("caches")).size() == 1);
+}
+
+TEST_CASE("skipped lines are reported from the cache as well") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.jsonl");
+  write(path, "{\"text\": \"a\"}\nno\n{\"text\": 1}\n{\"text\": \"b\"}\n");
+  for (const char* run : {"first", "with the cache"}) {
+    CAPTURE(run);
+    const ByteTokenizer bytes;
+    SourceReader reader(bytes, {.skip_bad_lines = true});
+    const std::string output = stderr_of([&] {
+      const TokenSource source = reader.read({{path, path}, std::nullopt}, "--train").at(0);
+      CHECK(all_tokens(source) == concatenate({{kEnd}, bytes_of("a"), {kEnd}, bytes_of("b")}));
+      reader.print_notices();
+    });
+    CHECK(contains(output, "warning: 2 lines that are no documents were skipped; the first is " +
+                               path + ":2\n"));
+    CHECK(contains(complaint([&] { source_of(path); }), path + ":2"));
+  }
+}
 
 TEST_CASE("a text is tokenized once, and its cache is used afterwards") {
   const TemporaryDirectory directory;
@@ -196,8 +230,9 @@ TEST_CASE("runs that start at the same time all read the tokens") {
       runs.emplace_back([&, i] {
         const ByteTokenizer bytes;
         TokenCache cache(bytes, {});
-        const TokenData tokens =
-            cache.tokens(path, "text", [&](std::string_view t) { return bytes.encode(t); });
+        SkippedLines skipped;
+        const TokenData tokens = cache.tokens(
+            path, "text", [&](std::string_view t) { return bytes.encode(t); }, skipped);
         is_correct[i] = tokens.size() == 100'000 && tokens[99'999] == expected[99'999] ? 1 : 0;
       });
     }

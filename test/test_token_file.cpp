@@ -248,4 +248,45 @@ TEST_CASE("the name of a file decides whether it is a text or a token file") {
   CHECK(contains(error_of(text, words), text + " has no tokens"));
 }
 
+TEST_CASE("tokens of 32 bits have another magic number and version") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("wide.bin");
+  const llmc::ByteTokenizer bytes;
+  write(path, raw_file(20240801, 7, 2, {5, 0, 256, 0}));
+  CHECK(load(path, bytes) == Ids{5, 256});
+  write(path, raw_file(20240801, 7, 2, {5, 0, 0, 0x8000}));
+  CHECK(contains(complaint([&] { load(path, bytes); }), "token 1 is 2147483648, outside"));
+  write(path, raw_file(20240801, 7, 2, {5, 0, 256}));
+  CHECK(contains(complaint([&] { load(path, bytes); }), "is truncated: its header announces 2"));
+  write(path, raw_file(20240801, 1, 2, {5, 0, 256, 0}));
+  CHECK(contains(complaint([&] { load(path, bytes); }), "supported version: 7"));
+}
+
+TEST_CASE("nanoGPT's tokens have no header and need the format to be named") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("val.bin");
+  const llmc::ByteTokenizer bytes;
+  const auto read = [&](llmc::BinFormat format) {
+    llmc::SourceReader reader(bytes, {.bin = format, .cache = {.enabled = false}});
+    const llmc::TokenSource source = reader.read({{path}, std::nullopt}, "--train").at(0);
+    Ids ids(static_cast<std::size_t>(source.size()));
+    source.copy(0, source.size(), ids.data());
+    return ids;
+  };
+  using enum llmc::BinFormat;
+  write(path, std::string("\1\0\2\0\0\1", 6));
+  CHECK(read(nanogpt) == Ids{1, 2, 256});
+  CHECK(contains(complaint([&] { read(llmc); }), "use format of token files nanogpt"));
+  write(path, raw_file(20240520, 1, 2, {5, 256}));  // a header is recognised in this format as well
+  CHECK(read(nanogpt) == Ids{5, 256});
+  write(path, std::string("\1\0\2", 3));
+  CHECK(contains(complaint([&] { read(nanogpt); }), path + " has 3 bytes, which is no whole"));
+  write(path, "");
+  CHECK(contains(complaint([&] { read(nanogpt); }), path + " is empty"));
+  write(path, std::string("\1\0\2\2", 4));
+  CHECK(contains(complaint([&] { read(nanogpt); }), path + ": token 1 is 514, outside"));
+  write(path, "\x93NUMPY\1\0v");
+  CHECK(contains(complaint([&] { read(llmc); }), "it is a NumPy array (.npy): convert it with"));
+}
+
 TEST_SUITE_END();

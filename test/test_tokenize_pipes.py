@@ -61,7 +61,7 @@ def test_the_format_of_a_pipe_is_a_flag_or_its_name(program):
     expect(documents_of(tokens(program.folder / "name.bin")) == [b"one", b"two"], "pipe.jsonl: other documents")
     warnings = run_piped(program, "-", "-o", "text.bin", piped=lines)
     expect(documents_of(tokens(program.folder / "text.bin")) == [lines], "no flag: other documents")
-    expect("warning: /dev/stdin is read as a text; use --format jsonl" in warnings, warnings)
+    expect("warning: /dev/stdin looks like JSON lines but is read as a text" in warnings and "use --format jsonl" in warnings, warnings)
     expect("warning" not in run_piped(program, "-", "-o", "b.bin", piped=b"one {}"), "a warning about a text")
 
 

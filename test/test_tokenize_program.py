@@ -6,6 +6,7 @@
 Prints and exits as test_programs.py does.
 """
 import array
+import gzip
 import json
 import os
 import random
@@ -88,6 +89,50 @@ def test_texts_of_any_bytes_are_restored(program):
         run_bytes(program, f"{name}.txt", "-o", f"{name}-bare.bin", "--no-end-of-text")
         run_bytes(program, "--decode", f"{name}-bare.bin", "-o", f"{name}-bare.out")
         expect((program.folder / f"{name}-bare.out").read_bytes() == content, f"{name}: other bare text")
+
+
+def test_compressed_inputs_give_the_same_documents(program):
+    write_json_lines(program.folder / "a.jsonl", ["one", "two"])
+    (program.folder / "b.txt").write_text("three")
+    run_bytes(program, "a.jsonl", "b.txt", "-o", "plain.bin")
+    for name in ("a.jsonl", "b.txt"):
+        (program.folder / f"{name}.gz").write_bytes(gzip.compress((program.folder / name).read_bytes()))
+    run_bytes(program, "a.jsonl.gz", "b.txt.gz", "-o", "packed.bin")
+    expect(tokens(program.folder / "packed.bin") == tokens(program.folder / "plain.bin"), "other tokens")
+    command = [str(program.binary), "--tokenizer", "bytes", "--format", "jsonl", "-", "-o", "pipe.bin"]
+    done = subprocess.run(command, cwd=program.folder, input=(program.folder / "a.jsonl.gz").read_bytes(), capture_output=True)
+    expect(done.returncode == 0 and documents_of(tokens(program.folder / "pipe.bin")) == [b"one", b"two"], done.stderr)
+    (program.folder / "torn.txt.gz").write_bytes((program.folder / "b.txt.gz").read_bytes() + b"x")
+    program.fails("--tokenizer", "bytes", "torn.txt.gz", "-o", "torn.bin", phrases=["torn.txt.gz has 1 bytes after its gzip data"])
+    expect(not output_files(program, "torn.bin"), "files of a failed run")
+
+
+def test_other_formats_are_answered_with_the_command_that_converts_them(program):
+    (program.folder / "a b.parquet").write_bytes(b"PAR1" + bytes(range(256)))
+    program.fails("--tokenizer", "bytes", "a b.parquet", "-o", "a.bin", phrases=["it is a Parquet file", "'a b.parquet' 'a b.jsonl'"])
+    (program.folder / "a.txt.xz").write_bytes(b"\xfd7zXZ\0" + bytes(range(256)))
+    program.fails("--tokenizer", "bytes", "a.txt.xz", "-o", "a.bin", phrases=["it is xz data: unpack it with xz -dk a.txt.xz"])
+
+
+def test_lines_that_are_no_documents_are_skipped_on_request(program):
+    texts = [json.dumps({"text": f"document {i}"}).encode() for i in range(300)]
+    bad = [b"no", b'{"text": 1}', b'{"body": ""}', b'{"text": "\xc3("}', b'{"text": ']
+    (program.folder / "a.jsonl").write_bytes(b"\n".join(texts[:7] + bad + texts[7:]))
+    program.fails("--tokenizer", "bytes", "a.jsonl", "-o", "a.bin", phrases=["a.jsonl:8", "with --skip-bad-lines"])
+    for threads in (1, 3):
+        done = run_bytes(program, "a.jsonl", "-o", "a.bin", "--skip-bad-lines", "--threads", threads, "--force")
+        expect(done.stderr.count("warning: 5 lines that are no documents were skipped; the first is a.jsonl:8") == 1,
+               done.stderr)
+        expect(len(documents_of(tokens(program.folder / "a.bin"))) == 300, "other documents")
+    expect(json.loads((program.folder / "a.json").read_text())["documents"]["bad_lines"] == 5, "OUT.json")
+    (program.folder / "b.jsonl").write_bytes(b"no\nno\n")
+    program.fails("--tokenizer", "bytes", "b.jsonl", "-o", "b.bin", "--skip-bad-lines", phrases=["no document is left", "2 read"])
+
+
+def test_tokens_without_a_header_are_decoded_in_their_format(program):
+    (program.folder / "n.bin").write_bytes(array.array("H", [PRINTABLE.index(c) for c in b"nano"] + [END]).tobytes())
+    program.fails("--tokenizer", "bytes", "--decode", "n.bin", phrases=["n.bin is not a token file", "--bin-format nanogpt"])
+    expect(run_bytes(program, "--decode", "n.bin", "--bin-format", "nanogpt").stdout == "nano<|endoftext|>", "another text")
 
 
 def test_texts_are_restored_from_gpt2_tokens(program):

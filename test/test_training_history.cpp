@@ -93,6 +93,47 @@ TEST_SUITE("training_history") {
     CHECK(position.history.size() == 2);
   }
 
+  TEST_CASE("data that changed since the checkpoint are named; older checkpoints have no hashes") {
+    RunPosition old;
+    old.T = 8;
+    old.train = "a.txt,b.txt";
+    old.train_tokens = 100;
+    old.flags = {{"--val", "v.txt"}, {"--text-field", "text"}};
+    old.train_data.hashes = "1a,2b";
+    old.validation_data.hashes = "3c";
+    old.best = MeasuredLoss{3, 1.5};
+    RunPosition current = old;
+    current.train_data.names = {"a.txt", "b.txt"};
+    current.validation_data.names = {"v.txt"};
+    using Notes = std::vector<std::string>;
+    const auto notes_after = [&](const auto& change, bool keeps_best = true) {
+      RunPosition position = old, next = current;
+      change(position, next);
+      const Notes notes = adapt_position(position, next);
+      CHECK(position.train_data.hashes == next.train_data.hashes);
+      CHECK(position.best.has_value() == keeps_best);
+      return notes;
+    };
+    CHECK(notes_after([](auto&, auto&) {}).empty());
+    CHECK(notes_after([](auto&, auto& next) { next.train_data.hashes = "1a,2c"; }) ==
+          Notes{"b.txt has changed since the checkpoint: its tokens are others, though as many as "
+                "before"});
+    CHECK(notes_after([](auto&, auto& next) { next.train_data.hashes = "1b,2c"; })[0].starts_with(
+        "a.txt, b.txt has changed"));
+    CHECK(notes_after([](auto&, auto& next) { next.validation_data.hashes = "3d"; }, false) ==
+          Notes{"the validation data (v.txt) have changed since the checkpoint: losses from before "
+                "are not comparable"});
+    CHECK(notes_after([](auto& position, auto& next) {
+            position.train_data.hashes = position.validation_data.hashes = "";
+            next.train_data.hashes = "1b,2c";
+          }).empty());
+    // The setting that changes the tokens is reported alone.
+    CHECK(notes_after([](auto&, auto& next) {
+            next.flags["--text-field"] = "body";
+            next.train_data.hashes = "1b,2c";
+          }).size() == 1);
+  }
+
   TEST_CASE("the lowest loss is kept only if the validation windows stay the same") {
     RunPosition current;
     current.T = 8;

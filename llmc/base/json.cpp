@@ -134,6 +134,8 @@ void Json::update(const Json& other) {
   for (const auto& [key, value] : other.items()) (*this)[key] = value;
 }
 
+static bool operator==(const JsonMember& a, const JsonMember& b);
+
 bool Json::operator==(const Json& other) const {
   if (is_number() && other.is_number()) {
     if (is_number_float() || other.is_number_float()) return number() == other.number();

@@ -8,6 +8,8 @@
 #include "llmc/base/suggestions.h"
 #include "llmc/comm/comm_choice.h"
 #include "llmc/device/dtype.h"
+#include "llmc/io/data/documents.h"
+#include "llmc/io/data/token_file.h"
 
 namespace llmc {
 
@@ -66,6 +68,12 @@ inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
 }
 inline constexpr std::array<const char*, 3> choice_names(Dedup) {
   return {"none", "exact", "near"};
+}
+inline constexpr std::array<const char*, 3> choice_names(DocumentFormat::Kind) {
+  return {"auto", "txt", "jsonl"};
+}
+inline constexpr std::array<const char*, 2> choice_names(BinFormat) {
+  return {"llmc", "nanogpt"};
 }
 inline constexpr std::array<const char*, 3> choice_names(CommChoice) {
   return {"auto", "mpi", "nccl"};

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <filesystem>
 #include <istream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
@@ -36,6 +38,15 @@
 namespace llmc {
 
 namespace {
+
+// Reads the lines of a --config file, which editors of Windows begin with a byte-order mark.
+std::vector<CLI::ConfigItem> read_config(std::istream& input) {
+  std::string text{std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  std::istringstream stream(std::move(text));
+  return CLI::ConfigTOML().from_config(stream);
+}
 
 // Rewords CLI11's error about a line of a --config file and adds the file's name.
 template <class P>
@@ -77,7 +88,7 @@ class ConfigReader : public CLI::ConfigTOML {
   explicit ConfigReader(const CLI::App& app) : app_(app) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
+    std::vector<CLI::ConfigItem> items = read_config(input);
     if constexpr (!std::is_same_v<P, InferProgram>) return items;
     std::vector<ConfigLine> lines;
     for (const CLI::ConfigItem& item : items) lines.push_back({item.fullname(), item.inputs});

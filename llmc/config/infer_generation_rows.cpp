@@ -133,7 +133,8 @@ Settings<InferProgram> generation_rows() {
        .commands = {""}},
       {.flag = "--slide",
        .field = [](auto& s) -> decltype(auto) { return (s.slide); },
-       .help = "at the end of the context, drop the oldest tokens and continue",
+       .help = "at the end of the context, drop the oldest tokens and continue; a longer prompt "
+               "loses its oldest tokens too",
        .commands = {""}},
   };
 }

@@ -56,6 +56,12 @@ Settings<InferProgram> device_rows() {
        .unit = "FILE",
        .help = "text (.txt) or tokens (.bin) on which the inputs of the layers are measured, for "
                "--smoothing and for the scales of w8a8-static"},
+      {.flag = "--bin-format",
+       .field = [](auto& s) -> decltype(auto) { return (s.bin_format); },
+       .help = "format of .bin files without an .idx: llmc has a header; nanogpt has none, only "
+               "16-bit tokens",
+       .fallback = SettingValue("llmc"),
+       .quantity = "format of token files"},
       {.flag = "--smoothing",
        .field = [](auto& s) -> decltype(auto) { return (s.smoothing); },
        .help = "with --calibrate, move large values of activations into the weights of the layers "

@@ -59,6 +59,7 @@ struct InferSettings {
   Value<Quant> quant;
   Value<ZeroPoints> zero_points;  // of INT8 activations
   Value<Smoothing> smoothing;     // only with a calibration text
+  Value<BinFormat> bin_format;    // of token files
   Value<std::string> calibrate;   // the calibration text; empty: none
 
   Value<bool> stream;          // print text as it is generated

@@ -101,6 +101,12 @@ std::string value_error(const InferRequest& request) {
   if (request.calibrate && !quantizes_activations(request.quant.value_or(Quant::none))) {
     return "--calibrate is for INT8 activations; use it with --quant w8a8 or w8a8-static";
   }
+  const std::string command =
+      !request.command || request.command->empty() ? "" : request.command->front();
+  if (request.bin_format && command != "perplexity" && command != "score" && !request.calibrate) {
+    return "--bin-format has no effect without a token file: it is for perplexity, score and "
+           "--calibrate";
+  }
   if (request.smoothing && !request.calibrate) {
     return "--smoothing needs a calibration text; give one with --calibrate";
   }

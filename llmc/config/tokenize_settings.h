@@ -2,7 +2,6 @@
 // values. The table of the flags is in tokenize_table.h.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,21 +13,19 @@
 
 namespace llmc {
 
-inline constexpr std::array<const char*, 3> choice_names(DocumentFormat::Kind) {
-  return {"auto", "txt", "jsonl"};
-}
-
 template <template <class> class Value>
 struct TokenizeSettings {
   Value<std::vector<std::string>> inputs;
   Value<std::string> tokenizer;  // argument of make_tokenizer
   Value<std::string> out;        // empty: stdout, only with --decode
   Value<bool> decode;
-  Value<bool> force;  // replace existing files
+  Value<bool> force;            // replace existing files
+  Value<BinFormat> bin_format;  // of token files to decode
 
   Value<DocumentFormat::Kind> format;
   Value<std::string> field;
   Value<std::string> split_on;  // the line between the documents of a text
+  Value<bool> skip_bad_lines;   // skip lines of JSON that are no documents
   Value<bool> no_end_of_text;   // otherwise one precedes each document
 
   Value<Dedup> dedup;

@@ -34,8 +34,9 @@ Settings<TokenizeProgram> file_rows() {
       {.flag = "inputs",
        .field = [](auto& s) -> decltype(auto) { return (s.inputs); },
        .unit = "IN",
-       .help = "text files (.txt), JSON lines (.jsonl), and pipes (- is stdin); token files "
-               "(.bin) with --decode",
+       .help =
+           "text files (.txt), JSON lines (.jsonl), also compressed (.gz, .zst), and pipes (- is "
+           "stdin); token files (.bin) with --decode",
        .special = {.required = true}},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
@@ -56,10 +57,17 @@ Settings<TokenizeProgram> file_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.force); },
        .help = "replace existing files, and discard an unfinished run with other settings",
        .quantity = "overwriting"},
+      {.flag = "--bin-format",
+       .field = [](auto& s) -> decltype(auto) { return (s.bin_format); },
+       .help = "format of the token files of --decode: llmc has a header; nanogpt has none, only "
+               "16-bit tokens",
+       .fallback = SettingValue("llmc"),
+       .required_flags = {"--decode"},
+       .quantity = "format of token files"},
       {.flag = "--decode",
        .field = [](auto& s) -> decltype(auto) { return (s.decode); },
-       .help = "convert token files back to text; other flags than --tokenizer, --out, --field and "
-               "--force are errors",
+       .help = "convert token files back to text; other flags than --tokenizer, --out, --field, "
+               "--bin-format and --force are errors",
        .quantity = "decoding"},
   };
 }
@@ -90,6 +98,12 @@ Settings<TokenizeProgram> document_rows() {
              const bool is_one_line = line.find('\n') == line.npos;
              return std::string(is_one_line ? "" : "must be one line, without a line break");
            }},
+      {.flag = "--skip-bad-lines",
+       .field = [](auto& s) -> decltype(auto) { return (s.skip_bad_lines); },
+       .help = "skip and count lines of JSON that are invalid or have no text in --field; without "
+               "this flag they are errors",
+       .excluded_flags = {"--decode"},
+       .quantity = "skipping bad lines"},
       {.flag = "--no-end-of-text",
        .field = [](auto& s) -> decltype(auto) { return (s.no_end_of_text); },
        .help = "write no <|endoftext|>; without this flag one precedes each document",

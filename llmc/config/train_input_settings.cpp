@@ -26,46 +26,37 @@ Settings<TrainProgram> data_rows() {
       {.flag = "--train",
        .field = [](auto& s) -> decltype(auto) { return (s.data.train); },
        .unit = "NAME[:WEIGHT],...",
-       .help = "training data: texts, .jsonl, tokens (llm.c's .bin, Megatron's .bin with .idx) or "
-               "patterns such as 'dir/*.bin'; sampled in proportion to size, or to weights "
+       .help = "training data: texts, .jsonl (both also as .gz or .zst), tokens (.bin of llm.c or "
+               "nanoGPT, Megatron's .bin with .idx) or patterns such as 'dir/*.bin'; sampled in "
+               "proportion to size, or to weights "
                "(a:0.7,b:0.3)",
        .fallback = "a toy language",
        .changes_results = true,
        .on_resume = OnResume::adapted,
-       .special =
-           {.resume_text =
-                "file names, weights and numbers of tokens are compared; directories are not",
-            .relocate = relocate_sources,
-            .accepts_bare_word = is_data_word,
-            .word_separator = ","}},
+       .special = {.resume_text = "file names, weights, numbers and hashes of tokens are compared; "
+                                  "directories are not",
+                   .relocate = relocate_sources,
+                   .accepts_bare_word = is_data_word,
+                   .word_separator = ","}},
       {.flag = "--val",
        .field = [](auto& s) -> decltype(auto) { return (s.data.val); },
        .unit = "NAME,...",
-       .help = "validation data, in the same formats as --train",
+       .help = "validation data, in the same formats as --train; the tokens at the end of a source "
+               "that "
+               "fill no window of --seq-len are left out",
        .fallback = "the last 5% of each source of --train",
        .quantity = "validation text",
        .special = {.relocate = relocate_sources,
                    .accepts_bare_word = is_data_word,
                    .word_separator = ","}},
-      {.flag = "--text-field",
-       .field = [](auto& s) -> decltype(auto) { return (s.data.text_field); },
-       .unit = "KEY",
-       .help = "key of the text in each object of a .jsonl file",
-       .fallback = SettingValue("text"),
+      {.flag = "--bin-format",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.bin_format); },
+       .help = "format of .bin files without an .idx: llmc has a header; nanogpt has none, only "
+               "16-bit tokens",
+       .fallback = SettingValue("llmc"),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .quantity = "text field"},
-      {.flag = "--cache-dir",
-       .field = [](auto& s) -> decltype(auto) { return (s.data.cache_dir); },
-       .unit = "DIR",
-       .help = "directory for the cached tokens of texts",
-       .fallback = "next to each text",
-       .excluded_flags = {"--no-cache"},
-       .special = {.may_differ = "machines have different local disks; the tokens are compared",
-                   .relocate = relocate_path}},
-      {.flag = "--no-cache",
-       .field = [](auto& s) -> decltype(auto) { return (s.data.no_cache); },
-       .help = "tokenize texts at every start, without a cache"},
+       .quantity = "format of token files"},
       {.flag = "--document-mask",
        .field = [](auto& s) -> decltype(auto) { return (s.data.document_mask); },
        .help = "mask attention between documents, which end at end-of-text or at the end of a "
@@ -99,6 +90,59 @@ Settings<TrainProgram> data_rows() {
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .quantity = "vocabulary size"},
+  };
+}
+
+// How the texts of --train and --val are read.
+Settings<TrainProgram> text_rows() {
+  return {
+      {.flag = "--text-format",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.text_format); },
+       .help = "format of the texts of --train and --val: JSON lines or plain texts; auto selects "
+               "it by file name",
+       .fallback = SettingValue("auto"),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .quantity = "document format"},
+      {.flag = "--text-field",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.text_field); },
+       .unit = "KEY",
+       .help = "key of the text in each object of a .jsonl file",
+       .fallback = SettingValue("text"),
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .quantity = "text field"},
+      {.flag = "--split-on",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.split_on); },
+       .unit = "LINE",
+       .help = "line that separates the documents of a text, such as '<|endoftext|>'; each "
+               "document then follows an end-of-text token",
+       .fallback = "each text is one document",
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .check =
+           [](const std::string& line) {
+             const bool is_one_line = line.find('\n') == line.npos;
+             return std::string(is_one_line ? "" : "must be one line, without a line break");
+           }},
+      {.flag = "--skip-bad-lines",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.skip_bad_lines); },
+       .help = "skip and count lines of JSON that are invalid or have no text in --text-field; "
+               "without this flag they are errors",
+       .changes_results = true,
+       .on_resume = OnResume::noted,
+       .quantity = "skipping bad lines"},
+      {.flag = "--cache-dir",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.cache_dir); },
+       .unit = "DIR",
+       .help = "directory for the cached tokens of texts",
+       .fallback = "next to each text",
+       .excluded_flags = {"--no-cache"},
+       .special = {.may_differ = "machines have different local disks; the tokens are compared",
+                   .relocate = relocate_path}},
+      {.flag = "--no-cache",
+       .field = [](auto& s) -> decltype(auto) { return (s.data.no_cache); },
+       .help = "tokenize texts at every start, without a cache"},
   };
 }
 

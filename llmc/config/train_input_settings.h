@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmc/config/bare_words.h"
+#include "llmc/config/choices.h"
 #include "llmc/config/eval_spec.h"
 #include "llmc/config/model_config.h"
 #include "llmc/config/relocation.h"
@@ -19,8 +20,12 @@ struct DataSettings {
       val;  // source lists (source_list.h); no val: the end of train; no train: a toy language
   Value<std::string> tokenizer;
   Value<std::int64_t> vocab_size;  // number of tokens
-  Value<std::string> text_field;   // key of the text in JSON lines
-  Value<std::string> cache_dir;    // directory for tokens of texts; empty: next to each text
+  Value<DocumentFormat::Kind> text_format;
+  Value<std::string> text_field;  // key of the text in JSON lines
+  Value<std::string> split_on;    // line between the documents of a text; empty: none
+  Value<bool> skip_bad_lines;     // skip lines of JSON that are no documents
+  Value<BinFormat> bin_format;    // of .bin files without .idx
+  Value<std::string> cache_dir;   // directory for tokens of texts; empty: next to each text
   Value<bool> no_cache;
   Value<bool> document_mask;  // attention stays inside documents
 };
@@ -62,6 +67,7 @@ inline std::string eval_spec_error(const std::string& text) {
 // The rows; their texts and rules are in train_input_settings.cpp.
 struct TrainProgram;
 Settings<TrainProgram> data_rows();
+Settings<TrainProgram> text_rows();
 Settings<TrainProgram> model_rows();
 Settings<TrainProgram> batch_rows();
 Settings<TrainProgram> evaluation_rows();

@@ -10,6 +10,7 @@ const Settings<TrainProgram>& TrainProgram::settings() {
   static const Settings<TrainProgram> table = [] {
     Settings<TrainProgram> all;
     add_group(all, "Data", data_rows());
+    add_group(all, "Data", text_rows());
     add_group(all, "Model", model_rows());
     add_group(all, "Batch", batch_rows());
     const std::string ranks =

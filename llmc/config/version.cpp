@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <xxhash.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include "llmc/base/json.h"
 #include "llmc/base/version.h"
@@ -43,7 +45,8 @@ std::string version_text(const std::string& program, const BuildText& build) {
          "libraries: " + build.libraries + ", CLI11 " + options_library_version() +
          ", nlohmann-json " + json_library_version() + ", PCRE2 " +
          pcre2_text.substr(0, pcre2_text.find(' ')) + ", xxHash " +
-         versions(xxhash / 10000, xxhash / 100 % 100, xxhash % 100) + "\n";
+         versions(xxhash / 10000, xxhash / 100 % 100, xxhash % 100) + ", zlib " + zlibVersion() +
+         ", zstd " + ZSTD_versionString() + "\n";
 }
 
 }  // namespace llmc

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "llmc/base/error.h"
-#include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/lines.h"
+#include "llmc/io/data/compressed_file.h"
 #include "llmc/io/data/text_encoding.h"
 
 namespace llmc {
@@ -25,7 +25,8 @@ std::string text_field(const Json& object, const std::string& key, const std::st
 void for_each_object(
     const std::string& path, std::int64_t limit,
     const std::function<void(const Json&, std::int64_t, const std::string&)>& read) {
-  const std::string text = read_file(path);
+  const TextInput file(path);
+  const std::string_view text = file.text();
   warn_about_encoding(text, path);
   std::int64_t objects = 0;
   for (Lines lines(text); (limit == 0 || objects < limit) && lines.next_filled(); ++objects) {

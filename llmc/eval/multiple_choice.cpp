@@ -1,6 +1,7 @@
 #include "llmc/eval/multiple_choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "llmc/base/error.h"
@@ -9,17 +10,18 @@
 
 namespace llmc {
 
-void ContinuationRows::add(const Tokenizer& tokenizer, const std::string& context,
+bool ContinuationRows::add(const Tokenizer& tokenizer, const std::string& context,
                            const std::string& continuation, const std::string& location) {
   EvalRow row{encode(tokenizer, context, location), 0};
   const std::vector<std::int32_t> end = encode(tokenizer, continuation, location);
-  row.num_scored = static_cast<std::int64_t>(end.size());
-  if (row.num_scored > T_ || row.tokens.empty() || end.empty()) {
-    fail(location + ": '" + printable(continuation) + "' has " + std::to_string(row.num_scored) +
+  if (row.tokens.empty() || end.empty()) {
+    fail(location + ": '" + printable(continuation) + "' has " + std::to_string(end.size()) +
              " tokens after " + std::to_string(row.tokens.size()) + " of context",
-         "give at least 1 of each, and at most " + quantity("sequence length") + " = " +
-             std::to_string(T_) + " to score");
+         "give at least 1 of each");
   }
+  const bool is_cut = std::ssize(end) > T_;
+  if (is_cut) ++num_cut_;
+  row.num_scored = std::min<std::int64_t>(T_, std::ssize(end));
   row.tokens.insert(row.tokens.end(), end.begin(), end.end());
   const auto surplus = static_cast<std::int64_t>(row.tokens.size()) - (T_ + 1);
   if (surplus > 0) {
@@ -27,11 +29,17 @@ void ContinuationRows::add(const Tokenizer& tokenizer, const std::string& contex
     ++num_truncated_;
   }
   rows_.push_back(std::move(row));
+  return is_cut;
 }
 
 std::string ContinuationRows::truncation_text() const {
   return std::to_string(num_truncated_) + " of " + std::to_string(size()) +
-         " contexts cut on the left to fit " + std::to_string(T_) + " tokens";
+         " contexts cut on the left to fit " + std::to_string(T_) + " tokens" +
+         (num_cut_ == 0 ? ""
+                        : ", " + std::to_string(num_cut_) +
+                              " of them without context: their longer continuations are scored by "
+                              "their last " +
+                              std::to_string(T_) + " tokens");
 }
 
 std::vector<std::int32_t> ContinuationRows::encode(const Tokenizer& tokenizer,
@@ -103,8 +111,10 @@ void ChoiceTask::add_example(const Tokenizer& tokenizer, const std::string& cont
                              std::int64_t line) {
   choices_.push_back({rows(), endings.size(), label});
   for (const std::string& ending : endings) {
-    rows_.add(tokenizer, context, " " + ending, row_location(line));
-    bytes_.push_back(static_cast<double>(ending.size()));
+    const bool is_cut = rows_.add(tokenizer, context, " " + ending, row_location(line));
+    // A cut ending is compared by the bytes that are scored.
+    const std::span scored = std::span(rows_.rows().back().tokens).subspan(1);
+    bytes_.push_back(static_cast<double>(is_cut ? tokenizer.decode(scored).size() : ending.size()));
   }
 }
 

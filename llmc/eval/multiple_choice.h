@@ -1,8 +1,9 @@
 // Tasks of many examples, each a context and the tokens that may follow it: LAMBADA (Paperno et
 // al., 2016), HellaSwag (Zellers et al., 2019) and RACE (Lai et al., 2017). Context and
 // continuation are tokenized separately. The space between them belongs to the continuation, which
-// is where GPT-2's tokenizer cuts anyway. A context that is too long loses its beginning; the
-// protocol reports how many did.
+// is where GPT-2's tokenizer cuts anyway. A context that is too long loses its beginning, and a
+// continuation that is longer than the model's context too, with all of its context; the protocol
+// reports how many did.
 #pragma once
 
 #include <cmath>
@@ -23,9 +24,9 @@ class ContinuationRows {
  public:
   explicit ContinuationRows(std::int64_t T) : T_(T) {}
 
-  // `location` is FILE:LINE. Throws if the context or the continuation has no tokens, or if the
-  // continuation has more than T, which would leave no context.
-  void add(const Tokenizer& tokenizer, const std::string& context, const std::string& continuation,
+  // Returns whether the continuation has more than T tokens, of which only the last T are scored.
+  // `location` is FILE:LINE. Throws if the context or the continuation has no tokens.
+  bool add(const Tokenizer& tokenizer, const std::string& context, const std::string& continuation,
            const std::string& location);
 
   const std::vector<EvalRow>& rows() const { return rows_; }
@@ -37,7 +38,7 @@ class ContinuationRows {
   static std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& text,
                                           const std::string& location);
 
-  std::int64_t T_, num_truncated_ = 0;
+  std::int64_t T_, num_truncated_ = 0, num_cut_ = 0;
   std::vector<EvalRow> rows_;
 };
 

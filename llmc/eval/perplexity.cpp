@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "llmc/base/error.h"
-#include "llmc/base/file.h"
 #include "llmc/eval/wikitext.h"
+#include "llmc/io/data/compressed_file.h"
 #include "llmc/io/data/data_sources.h"
-#include "llmc/io/data/text_encoding.h"
+#include "llmc/io/data/text_notices.h"
 #include "llmc/io/data/token_source.h"
 
 namespace llmc {
@@ -75,8 +75,13 @@ std::vector<EvalMetric> PerplexityTask::metrics(std::span<const RowScore> scores
 }
 
 void PerplexityTask::read_text(const Tokenizer& tokenizer) {
-  std::string text = read_file(file());
-  warn_about_encoding(text, file());
+  std::string text(TextInput(file()).text());
+  TextNotices notices({.json_lines = "score the tokens of its texts, which tokenize writes",
+                       .end_of_text =
+                           "score the tokens of its documents, which tokenize --split-on "
+                           "'<|endoftext|>' writes"});
+  notices.examine(text, file(), {.kind = DocumentFormat::Kind::text, .separator = {}});
+  notices.print();
   require(!text.empty(), file() + " is empty", "give a text that is not empty");
   if (options_.detokenize && is_token_file(file())) {
     fail(file() + " is a token file: WikiText's words are unknown",
@@ -100,8 +105,9 @@ void PerplexityTask::read_text(const Tokenizer& tokenizer) {
 void PerplexityTask::read_tokens(const Tokenizer& tokenizer) {
   content_ = "the tokens of the file";
   const std::optional<std::int32_t> end_of_text = tokenizer.end_of_text();
-  const TokenSource source =
-      SourceReader(tokenizer, {}).read({{file()}, {}}, options_.source_name).front();
+  const TokenSource source = SourceReader(tokenizer, {.bin = options_.bin_format})
+                                 .read({{file()}, {}}, options_.source_name)
+                                 .front();
   std::int32_t first = -1;
   if (source.size() > 0) source.copy(0, 1, &first);
   has_start_token_ = end_of_text.has_value();

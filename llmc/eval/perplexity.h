@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "llmc/eval/task.h"
+#include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
@@ -29,11 +30,12 @@ namespace llmc {
 class PerplexityTask : public EvalTask {
  public:
   struct Options {
-    std::int64_t T = 0, stride = 0;      // 1 <= stride <= T
-    std::int64_t limit = 0;              // maximum number of windows, from the start; 0: all
-    bool detokenize = false;             // the file is WikiText: reassemble it before scoring
-    bool standard_errors = false;        // report them for the means over tokens
-    std::string source_name = "--eval";  // the flag or command that names the file, for errors
+    std::int64_t T = 0, stride = 0;          // 1 <= stride <= T
+    std::int64_t limit = 0;                  // maximum number of windows, from the start; 0: all
+    BinFormat bin_format = BinFormat::llmc;  // of a token file
+    bool detokenize = false;                 // the file is WikiText: reassemble it before scoring
+    bool standard_errors = false;            // report them for the means over tokens
+    std::string source_name = "--eval";      // the flag or command that names the file, for errors
   };
 
   // Reads and tokenizes the file. Throws if it has nothing to score.

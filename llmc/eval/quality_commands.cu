@@ -58,6 +58,7 @@ EvalOptions eval_options(const InferConfig& settings, std::int64_t T) {
   }
   return {.limit = settings.limit,
           .stride = stride,
+          .bin_format = settings.bin_format,
           .standard_errors = true,
           .source_name = settings.command.front()};
 }

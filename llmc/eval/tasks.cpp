@@ -21,6 +21,7 @@ std::unique_ptr<EvalTask> make_eval_task(const EvalSpec& spec, const EvalOptions
   const PerplexityTask::Options windows{.T = T,
                                         .stride = options.stride,
                                         .limit = options.limit,
+                                        .bin_format = options.bin_format,
                                         .detokenize = spec.task == "wikitext",
                                         .standard_errors = options.standard_errors,
                                         .source_name = options.source_name};

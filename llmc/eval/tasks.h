@@ -10,6 +10,7 @@
 #include "llmc/config/eval_spec.h"
 #include "llmc/eval/report.h"
 #include "llmc/eval/task.h"
+#include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
@@ -19,6 +20,7 @@ using EvalTasks = std::vector<std::unique_ptr<EvalTask>>;
 struct EvalOptions {
   std::int64_t limit = 0;   // maximum number of examples, or of windows of a text, per file; 0: all
   std::int64_t stride = 0;  // tokens between the starts of the windows of a text, 1 to T
+  BinFormat bin_format = BinFormat::llmc;  // of token files
   bool standard_errors = false;        // report those of a text's token_nll and token_perplexity
   std::string source_name = "--eval";  // what names the files, for errors
 };

@@ -3,11 +3,14 @@
 #include <cstddef>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/notice.h"
 #include "llmc/config/infer_values.h"
 #include "llmc/device/device.h"
 #include "llmc/infer/job.h"
@@ -62,16 +65,55 @@ void check_logit_biases(const std::vector<std::pair<std::int32_t, double>>& bias
              "leave at least one token without -inf");
 }
 
+// The tokens of the prompts of a job.
+class PromptEncoder {
+ public:
+  PromptEncoder(const InferConfig& settings, const Tokenizer& tokenizer,
+                std::optional<std::int32_t> end, std::int64_t context)
+      : tokenizer_(tokenizer),
+        end_(end),
+        context_(context),
+        slides_(settings.slide && context > 1) {}
+
+  // With --slide, a prompt that does not fit the context loses its oldest tokens.
+  std::vector<std::int32_t> encode(const std::string& text, const std::string& source) {
+    constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
+    auto tokens = prompt_tokens(text, tokenizer_, end_, slides_ ? kNoLimit : context_, source);
+    if (!slides_) return tokens;
+    const std::int64_t size = std::ssize(tokens);
+    const std::int64_t dropped = drop_oldest_tokens(tokens, context_);
+    if (dropped > 0 && num_cut_++ == 0) {
+      first_cut_ = source + " has " + std::to_string(size) +
+                   " tokens, of which --slide drops the " + std::to_string(dropped) + " oldest";
+    }
+    return tokens;
+  }
+
+  // Prints one notice if prompts lost tokens.
+  void print_notice() const {
+    if (num_cut_ == 0) return;
+    std::string text = first_cut_ + ": the context is " + std::to_string(context_);
+    if (num_cut_ > 1) text += "; " + std::to_string(num_cut_) + " prompts are cut so";
+    Notice::print(text);
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::optional<std::int32_t> end_;
+  std::int64_t context_;
+  bool slides_;
+  std::int64_t num_cut_ = 0;
+  std::string first_cut_;
+};
+
 // The prompts of --prompts. An error in one of them does not affect the others.
-std::vector<JobPrompt> listed_prompts(const InferConfig& settings, const Tokenizer& tokenizer,
-                                      std::optional<std::int32_t> end, std::int64_t context) {
+std::vector<JobPrompt> listed_prompts(const InferConfig& settings, PromptEncoder& encoder) {
   std::vector<JobPrompt> prompts;
   for (PromptEntry& entry : read_prompt_list(settings.prompts)) {
     JobPrompt prompt{.entry = std::move(entry)};
     try {
       if (prompt.entry.error.empty()) {
-        prompt.tokens =
-            prompt_tokens(prompt.entry.prompt, tokenizer, end, context, prompt.entry.location);
+        prompt.tokens = encoder.encode(prompt.entry.prompt, prompt.entry.location);
       }
     } catch (const Error& error) {
       prompt.entry.error = error.what();
@@ -81,14 +123,13 @@ std::vector<JobPrompt> listed_prompts(const InferConfig& settings, const Tokeniz
   return prompts;
 }
 
-JobPrompt single_prompt(const InferConfig& settings, const Tokenizer& tokenizer,
-                        std::optional<std::int32_t> end, std::int64_t context) {
+JobPrompt single_prompt(const InferConfig& settings, PromptEncoder& encoder) {
   JobPrompt prompt;
   const bool from_file = !settings.file.empty();
   prompt.entry.id = "1";
   prompt.entry.prompt = from_file ? read_file(settings.file) : prompt_text(settings, std::cin);
-  prompt.tokens = prompt_tokens(prompt.entry.prompt, tokenizer, end, context,
-                                from_file ? "--file " + settings.file : "--prompt");
+  prompt.tokens =
+      encoder.encode(prompt.entry.prompt, from_file ? "--file " + settings.file : "--prompt");
   return prompt;
 }
 
@@ -132,11 +173,13 @@ Job make_job(const InferConfig& settings) {
   Job job;
   job.config = files.config;
   job.tokenizer = std::move(files.tokenizer);
+  PromptEncoder encoder(settings, *job.tokenizer, end, job.config.context);
   if (settings.prompts.empty()) {
-    job.prompts = {single_prompt(settings, *job.tokenizer, end, job.config.context)};
+    job.prompts = {single_prompt(settings, encoder)};
   } else {
-    job.prompts = listed_prompts(settings, *job.tokenizer, end, job.config.context);
+    job.prompts = listed_prompts(settings, encoder);
   }
+  encoder.print_notice();
   // More tokens than this are the same as this many, and sums with them do not overflow.
   constexpr std::int64_t kMaxNewTokens = std::int64_t{1} << 40;
   for (JobPrompt& prompt : job.prompts) {

@@ -55,7 +55,8 @@ std::vector<std::int32_t> read_calibration_text(const InferConfig& settings,
                                                 const std::string& model) {
   InferConfig own = settings;
   own.model = model;
-  return calibration_tokens(settings.calibrate, *read_model_files(own).tokenizer);
+  return calibration_tokens(settings.calibrate, settings.bin_format,
+                            *read_model_files(own).tokenizer);
 }
 
 QuantizeOptions quantize_options(const InferConfig& settings) {

@@ -65,12 +65,19 @@ std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer
            "give a text with at least one token");
   }
   if (std::ssize(tokens) >= context) {
-    refuse(
-        source + " has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
-            std::to_string(context),
-        "use at most " + std::to_string(context - 1) + ", so that at least one token can follow");
+    refuse(source + " has " + std::to_string(tokens.size()) + " tokens, the model's context is " +
+               std::to_string(context),
+           "use at most " + std::to_string(context - 1) +
+               ", so that at least one token can follow, or drop the oldest tokens with --slide");
   }
   return tokens;
+}
+
+std::int64_t drop_oldest_tokens(std::vector<std::int32_t>& tokens, std::int64_t context) {
+  const std::int64_t surplus = std::ssize(tokens) - (context - 1);
+  if (surplus <= 0) return 0;
+  tokens.erase(tokens.begin(), tokens.begin() + surplus);
+  return surplus;
 }
 
 }  // namespace llmc

@@ -43,4 +43,8 @@ std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer
                                         std::int64_t context,
                                         const std::string& source = "--prompt");
 
+// Removes the oldest tokens of a prompt that does not leave room for one token in the context, and
+// returns their number.
+std::int64_t drop_oldest_tokens(std::vector<std::int32_t>& tokens, std::int64_t context);
+
 }  // namespace llmc

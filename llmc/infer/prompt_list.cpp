@@ -3,11 +3,11 @@
 #include <string_view>
 
 #include "llmc/base/error.h"
-#include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/lines.h"
 #include "llmc/base/suggestions.h"
 #include "llmc/config/infer_values.h"
+#include "llmc/io/data/compressed_file.h"
 #include "llmc/io/data/text_encoding.h"
 
 namespace llmc {
@@ -83,7 +83,7 @@ void read_object(std::string_view line, PromptEntry& entry) {
   });
   if (!object.is_object()) return;
   for (const auto& [key, value] : object.items()) {
-    attempt([&] { read_member(key, value, entry); });
+    attempt([&, &key = key, &value = value] { read_member(key, value, entry); });
   }
 }
 
@@ -98,11 +98,12 @@ void read_text(std::string_view line, PromptEntry& entry) {
 
 std::vector<PromptEntry> read_prompt_list(const std::string& path) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  const std::string content = read_file(path);
+  const TextInput file(path);
+  const std::string_view content = file.text();
   warn_about_encoding(content, path);
   std::string_view text = content;
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  const bool is_jsonl = path.ends_with(".jsonl");
+  const bool is_jsonl = uncompressed_name(path).ends_with(".jsonl");
   std::vector<PromptEntry> entries;
   Lines lines(text);
   while (is_jsonl ? lines.next_filled() : lines.next()) {

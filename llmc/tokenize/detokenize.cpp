@@ -64,7 +64,7 @@ void detokenize_files(const TokenizeConfig& settings) {
   const auto tokenizer = make_tokenizer(settings.tokenizer);
   std::vector<TokenData> files;
   for (const std::string& path : settings.inputs) {
-    files.push_back(read_token_file(path));
+    files.push_back(read_token_file(path, settings.bin_format));
     check_tokens(files.back(), tokenizer->vocabulary_size(), path);
   }
   TextSink sink(settings);

@@ -19,7 +19,7 @@
 #include "llmc/base/standard_output.h"
 #include "llmc/io/data/documents.h"
 #include "llmc/io/data/input_file.h"
-#include "llmc/io/data/text_encoding.h"
+#include "llmc/io/data/text_notices.h"
 #include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
@@ -105,21 +105,17 @@ void prepare_progress(TokenizeProgress& progress, const std::string& job, const 
   progress.begin(job);
 }
 
-// Warns about inputs that are skipped, about those that are not UTF-8, and about a text without a
-// file name that looks like JSON lines.
-void print_warnings(const DocumentReader& reader, const TokenizeConfig& settings) {
+// Warns about inputs that are skipped, and about texts that are probably meant in another way.
+void print_warnings(const DocumentReader& reader) {
+  TextNotices notices(
+      {.json_lines = "use --format jsonl",
+       .end_of_text = "--split-on '<|endoftext|>' separates documents at such lines"});
   for (std::size_t i = 0; i < reader.inputs().size(); ++i) {
-    const std::string& path = reader.inputs()[i].path();
     const std::string reason = reader.empty_reason(i);
-    const std::string extension = std::filesystem::path(path).extension().string();
-    if (!reason.empty()) {
-      Notice::warn("warning: " + reason + ", skipped");
-    } else if (settings.format == DocumentFormat::Kind::by_name && extension != ".txt" &&
-               extension != ".jsonl" && reader.text_of_input(i).starts_with('{')) {
-      Notice::warn("warning: " + path + " is read as a text; use --format jsonl for JSON lines");
-    }
-    warn_about_encoding(reader.text_of_input(i), path);
+    if (!reason.empty()) Notice::warn("warning: " + reason + ", skipped");
+    notices.examine(reader.text_of_input(i), reader.inputs()[i].path(), reader.format_of(i));
   }
+  notices.print();
 }
 
 void print_finished_files(const TokenizeProgress& progress, const Paths& outputs) {
@@ -213,7 +209,7 @@ void tokenize_files(const TokenizeConfig& settings) {
     fail(results.front().string() + " already exists", "use --force to replace it");
   }
   DocumentReader reader(settings.inputs, settings.document_format(), parent_of(settings.out));
-  print_warnings(reader, settings);
+  print_warnings(reader);
   Notice::print("computing checksums of " + byte_text(reader.total_bytes()) + " of inputs");
   const std::string job = job_text(settings, *tokenizer, reader);
   prepare_progress(progress, job, outputs, settings.force);
@@ -224,6 +220,9 @@ void tokenize_files(const TokenizeConfig& settings) {
   TokenizeRun run(settings, *tokenizer, reader, streams);
   const TokenizeCounts counts = run.run();
   reader.check_unchanged();
+  if (counts.bad_lines > 0) {
+    Notice::warn(skipped_lines_text(counts.bad_lines, run.first_bad_line()));
+  }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (streams[i]->tokens() > 0) continue;
     fail("no document is left for " + outputs[i].string() + ": " + std::to_string(counts.read) +

@@ -48,6 +48,7 @@ Json settings_json(const TokenizeConfig& s) {
                {"end_of_text", !s.no_end_of_text},
                {"dedup", choice_name(s.dedup)},
                {"shard_tokens", s.shard_tokens}};
+  if (s.skip_bad_lines) json["skip_bad_lines"] = true;
   if (s.dedup == Dedup::near) json["dedup_threshold"] = s.dedup_threshold;
   if (!s.val.empty()) json["val"] = s.val;
   if (!s.val.empty()) json["val_fraction"] = s.val_fraction;
@@ -95,6 +96,7 @@ std::string job_text(const TokenizeConfig& settings, const Tokenizer& tokenizer,
                     [&](std::size_t i) { checksums[i] = files[i].checksum(); });
   Json inputs = Json::array();
   for (std::size_t i = 0; i < checksums.size(); ++i) {
+    // The size is that of the unpacked text; the checksum is that of the file.
     inputs.push_back({{"file", job_name(files[i])},
                       {"bytes", files[i].bytes().size()},
                       {"xxh64", checksum_text(checksums[i])}});
@@ -138,6 +140,7 @@ std::string sidecar_text(const std::string& job, const TokenizeCounts& counts,
                        {"empty", counts.empty},
                        {"exact_duplicates", counts.exact_duplicates},
                        {"near_duplicates", counts.near_duplicates}};
+  if (counts.bad_lines > 0) json["documents"]["bad_lines"] = counts.bad_lines;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     Json files = Json::array();
     std::int64_t tokens = 0;

@@ -18,6 +18,7 @@ namespace llmc {
 // Numbers of documents, and of the bytes of their texts.
 struct TokenizeCounts {
   std::int64_t read = 0, empty = 0, exact_duplicates = 0, near_duplicates = 0;
+  std::int64_t bad_lines = 0;  // skipped, and counted as read too
   struct Output {
     std::int64_t documents = 0, text_bytes = 0;
   };

@@ -32,17 +32,31 @@ bool TokenizeRun::read_round() {
   return !items_.empty();
 }
 
+void TokenizeRun::read_text(Item& item) const {
+  if (!settings_.skip_bad_lines || !item.document.is_json) {
+    item.text = reader_.text_of(item.document, item.storage);
+    return;
+  }
+  try {
+    item.text = reader_.text_of(item.document, item.storage);
+  } catch (const Error&) {
+    item.is_bad = true;
+  }
+}
+
 void TokenizeRun::hash_documents() {
   for_each_parallel(items_.size(), settings_.threads, [&](std::size_t i) {
     Item& item = items_[i];
-    item.text = reader_.text_of(item.document, item.storage);
+    read_text(item);
     item.hash = content_hash(item.text);
     if (settings_.dedup == Dedup::near) item.min_hash = min_hash(item.text);
   });
 }
 
 void TokenizeRun::decide(Item& item) {
-  if (item.text.empty()) {
+  if (item.is_bad) {
+    if (counts_.bad_lines++ == 0) first_bad_line_ = reader_.place(item.document);
+  } else if (item.text.empty()) {
     ++counts_.empty;
   } else if (settings_.dedup != Dedup::none && exact_duplicates_.contains_or_add(item.hash)) {
     ++counts_.exact_duplicates;

@@ -46,6 +46,9 @@ class TokenizeRun {
   // Processes all documents. The last file of each stream stays unfinished.
   TokenizeCounts run();
 
+  // "FILE:LINE" of the first line that was skipped.
+  const std::string& first_bad_line() const { return first_bad_line_; }
+
   double seconds() const { return progress_.seconds(); }
 
  private:
@@ -59,6 +62,7 @@ class TokenizeRun {
     std::string_view text;
     ContentHash hash;
     std::optional<MinHash> min_hash;
+    bool is_bad = false;            // a line that is no document, and is skipped
     TokenShards* stream = nullptr;  // null: dropped, or written by an earlier run
   };
 
@@ -72,6 +76,9 @@ class TokenizeRun {
   std::int64_t round_bytes() const { return kRoundBytes * settings_.threads; }
 
   bool read_round();
+
+  // Sets the text of an item; marks it as bad if --skip-bad-lines allows that.
+  void read_text(Item& item) const;
 
   void hash_documents();
 
@@ -95,6 +102,7 @@ class TokenizeRun {
   ByteProgress progress_;
   std::vector<Item> items_;  // the items of this round
   std::int64_t round_begin_ = 0;
+  std::string first_bad_line_;
 };
 
 }  // namespace llmc

@@ -4,12 +4,19 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/model_card.h"
 
 namespace llmc {
+
+// The sources of training or validation data, and the hash of each (source_hash).
+struct SourceHashes {
+  std::vector<std::string> names = {};  // not in checkpoints
+  std::string hashes = {};              // separated by commas; empty: unknown
+};
 
 // The knowledge that a resumed run needs in addition to tensors and OptimizerState.
 struct RunPosition {
@@ -21,10 +28,11 @@ struct RunPosition {
   std::optional<MeasuredLoss> validation = {};  // latest validation loss
   std::optional<MeasuredLoss> best = {};        // lowest validation loss after a step
   std::int64_t train_tokens = -1;               // tokens in the training text; -1: unknown
-  std::string vocabulary = {};                  // vocabulary_checksum; empty: unknown
-  CheckpointState flags = {};                   // recorded_settings
-  TrainingHistory history = {};                 // the stretch at the end includes the latest step
-  bool finite_loss = true;                      // whether the latest loss is finite
+  SourceHashes train_data = {}, validation_data = {};
+  std::string vocabulary = {};   // vocabulary_checksum; empty: unknown
+  CheckpointState flags = {};    // recorded_settings
+  TrainingHistory history = {};  // the stretch at the end includes the latest step
+  bool finite_loss = true;       // whether the latest loss is finite
   // Name of the newest checkpoint from before the first loss that was not finite, which is never
   // removed; empty if all were, or if there was none. Only rank 0 sets it.
   std::string protected_checkpoint = {};

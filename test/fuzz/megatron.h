@@ -22,11 +22,12 @@ inline void megatron(std::string_view input) {
   folder.write("data.idx", start.append(input));
   is_rejected(prefix, [&] {
     const llmc::MegatronTokens data = llmc::read_megatron_file(prefix);
-    expect(data.tokens.size() * llmc::token_bytes(data.width) == static_cast<std::int64_t>(bytes),
+    expect(data.tokens.size() * llmc::token_bytes(data.type) == static_cast<std::int64_t>(bytes),
            "the tokens fill the file");
-    const std::int32_t expected = data.width == llmc::TokenWidth::bits16 ? 0x0101 : 0x01010101;
+    std::int64_t expected = 0;
+    for (std::int64_t i = 0; i < llmc::token_bytes(data.type); ++i) expected = expected << 8 | 1;
     for (std::int64_t i = 0; i < data.tokens.size(); ++i) {
-      expect(data.tokens[i] == expected, "tokens have the values in the file");
+      expect(data.tokens.stored(i) == expected, "tokens have the values in the file");
     }
     std::int64_t previous = -1;
     for (const std::int64_t position : data.document_starts) {

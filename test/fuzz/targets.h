@@ -6,6 +6,7 @@
 
 #include "test/fuzz/bpe_files.h"
 #include "test/fuzz/command_line.h"
+#include "test/fuzz/compressed_file.h"
 #include "test/fuzz/documents.h"
 #include "test/fuzz/encode.h"
 #include "test/fuzz/eval_files.h"
@@ -38,6 +39,7 @@ inline constexpr std::array kTargets = {Target{"token_file", token_file},
                                         Target{"safetensors", safetensors},
                                         Target{"llmc_model", llmc_model},
                                         Target{"token_cache", token_cache},
+                                        Target{"compressed_file", compressed_file},
                                         Target{"manifest", manifest},
                                         Target{"json", json},
                                         Target{"huggingface_config", huggingface_config},

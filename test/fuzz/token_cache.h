@@ -4,6 +4,8 @@
 // use.
 #pragma once
 
+#include <cstddef>
+
 #include "llmc/io/data/token_cache.h"
 #include "test/fuzz/fuzz.h"
 
@@ -12,9 +14,9 @@ namespace llmc_fuzz {
 inline void token_cache(std::string_view input) {
   using llmc::token_cache_detail::Note;
   static const Folder folder;
-  const std::string bytes = take(input, sizeof(Note));
+  const std::string bytes = take(input, offsetof(Note, skipped));
   Note note;
-  std::memcpy(&note, bytes.data(), sizeof note);
+  std::memcpy(&note, bytes.data(), bytes.size());
   if (note.tokens == 0) note.tokens = llmc::checksum_of(input);
   llmc::TokenFileHeader header{llmc::kTokenFileMagic, llmc::kTokenFileVersion,
                                static_cast<std::int32_t>(input.size() / 2)};
@@ -23,7 +25,7 @@ inline void token_cache(std::string_view input) {
   std::memcpy(file.data(), header.data(), sizeof header);
   const std::string path = folder.write("a.cache.bin", file.append(input));
   std::string reason;
-  const Note expected{.key = note.key, .input = 1};
+  Note expected{.key = note.key, .input = 1};
   const auto tokens = llmc::token_cache_detail::read_cache(path, expected, reason);
   expect(tokens.has_value() == reason.empty(), "an unused cache has a reason");
   if (tokens) {

@@ -1,5 +1,5 @@
-// Fuzz target for llm.c's token files. An input that begins with their magic number is the file.
-// Any other input is the tokens, and the target adds a header.
+// Fuzz target for llm.c's and nanoGPT's token files. An input that begins with a magic number of
+// llm.c is the file. Any other input is the tokens, and the target adds a header.
 #pragma once
 
 #include <array>
@@ -12,10 +12,9 @@ namespace llmc_fuzz {
 
 inline void token_file(std::string_view input) {
   static const Folder folder;
-  const auto read = [](std::string_view bytes) {
-    const std::string path = folder.write("tokens.bin", bytes);
+  const auto read_as = [](const std::string& path, llmc::BinFormat format) {
     is_rejected(path, [&] {
-      const llmc::TokenData tokens = llmc::read_token_file(path);
+      const llmc::TokenData tokens = llmc::read_token_file(path, format);
       std::int64_t sum = 0;
       for (std::int64_t i = 0; i < tokens.size(); ++i) sum += tokens[i];
       const std::int64_t half = tokens.size() / 2;
@@ -28,9 +27,15 @@ inline void token_file(std::string_view input) {
       llmc::check_tokens(tokens, 50257, path);
     });
   };
-  const std::string_view magic(reinterpret_cast<const char*>(&llmc::kTokenFileMagic),
-                               sizeof llmc::kTokenFileMagic);
-  if (input.starts_with(magic)) return read(input);
+  const auto read = [&](std::string_view bytes) {
+    const std::string path = folder.write("tokens.bin", bytes);
+    read_as(path, llmc::BinFormat::llmc);
+    read_as(path, llmc::BinFormat::nanogpt);
+  };
+  for (const std::int32_t magic : {llmc::kTokenFileMagic, llmc::kWideTokenFileMagic}) {
+    if (input.starts_with({reinterpret_cast<const char*>(&magic), sizeof magic}))
+      return read(input);
+  }
   llmc::TokenFileHeader header{llmc::kTokenFileMagic, llmc::kTokenFileVersion,
                                static_cast<std::int32_t>(input.size() / 2)};
   std::string file(sizeof header, '\0');

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -11,10 +12,14 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/io/data/compressed_file.h"
+#include "llmc/io/data/packed_kind.h"
 
 namespace llmc {
 
-std::string json_document(std::string_view line, const std::string& location,
+namespace {
+
+std::string document_text(std::string_view line, const std::string& location,
                           const DocumentFormat& format) {
   const Json json = parse_json(line, location);
   require(json.is_object(), location + " is not a JSON object",
@@ -29,6 +34,42 @@ std::string json_document(std::string_view line, const std::string& location,
   }
   return json_text(*value, location + ": the field \"" + printable(format.field) + "\"");
 }
+
+}  // namespace
+
+std::string json_document(std::string_view line, const std::string& location,
+                          const DocumentFormat& format) {
+  try {
+    return document_text(line, location, format);
+  } catch (const Error& error) {
+    const std::string text = error.marked_text();
+    const bool has_hint = text.find("\n  hint: ") != text.npos;
+    fail(text + (has_hint ? "; or " : "\n  hint: ") + "skip lines that are no documents with " +
+         quantity("skipping bad lines"));
+  }
+}
+
+std::string skipped_lines_text(std::int64_t count, const std::string& first) {
+  return "warning: " + std::to_string(count) +
+         (count == 1 ? " line that is no document was skipped: "
+                     : " lines that are no documents were skipped; the first is ") +
+         first;
+}
+
+namespace {
+
+// The kind of a file that is no text (packed_kind.h), or an empty text.
+std::string packed_kind_of(const std::string& path) {
+  try {
+    std::array<std::byte, 16> start{};
+    const std::size_t size = read_some(open_for_reading(path), start, path);
+    return packed_kind({reinterpret_cast<const char*>(start.data()), size}, path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+}  // namespace
 
 DocumentReader::DocumentReader(const std::vector<std::string>& names, DocumentFormat format,
                                const std::filesystem::path& copy_directory)
@@ -104,10 +145,13 @@ void DocumentReader::check_unchanged() const {
 
 DocumentReader::Kind DocumentReader::kind_of(const std::string& path) const {
   if (format_.kind != Kind::by_name) return format_.kind;
-  const std::string extension = std::filesystem::path(path).extension().string();
+  const std::string extension = std::filesystem::path(uncompressed_name(path)).extension().string();
   if (extension == ".txt") return Kind::text;
   if (extension == ".jsonl") return Kind::json_lines;
   if (is_pipe(path) || is_descriptor_path(path)) return Kind::text;
+  if (const std::string kind = packed_kind_of(path); !kind.empty()) {
+    fail(path + " is not a text: it is " + kind);
+  }
   fail(path + " is neither .txt nor .jsonl",
        extension == ".bin" ? "turn token files into text with " + quantity("decoding")
                            : "set " + quantity("document format") + " for files of other names");

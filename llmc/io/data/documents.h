@@ -1,4 +1,5 @@
-// Reads documents, one after another, from text files, JSON lines and pipes.
+// Reads documents, one after another, from text files, JSON lines and pipes, which may be
+// compressed (compressed_file.h).
 //
 // Files and copies of pipes are mapped and documents are views of them, so no whole file needs to
 // be in memory. A file must not be truncated while it is read.
@@ -18,11 +19,25 @@ namespace llmc {
 
 struct DocumentFormat {
   enum class Kind { by_name, text, json_lines };
-  // by_name: .txt is a text, .jsonl are JSON lines; a pipe with another name is a text
+  // by_name: .txt is a text, .jsonl are JSON lines, also before .gz or .zst; a pipe with another
+  // name is a text
   Kind kind = Kind::by_name;
   std::string field = "text";            // key of the text in each JSON object
   std::optional<std::string> separator;  // line between two documents of a text; none: one document
 };
+
+// The lines of JSON lines that are no documents, and were skipped.
+struct SkippedLines {
+  std::int64_t count = 0;
+  std::int64_t first = 0;  // line of the file
+
+  void add(std::int64_t line) {
+    if (count++ == 0) first = line;
+  }
+};
+
+// The warning about skipped lines; `first` is "FILE:LINE".
+std::string skipped_lines_text(std::int64_t count, const std::string& first);
 
 // A document and its place in a file.
 struct Document {
@@ -33,7 +48,8 @@ struct Document {
 };
 
 // Returns the text under format.field of the JSON object in a line. Errors call the line
-// `location`. Throws if the line is not a JSON object, or if the field is missing or not a string.
+// `location`. Throws if the line is not valid JSON in UTF-8, if it is not an object, or if the
+// field is missing or not a string.
 std::string json_document(std::string_view line, const std::string& location,
                           const DocumentFormat& format);
 
@@ -61,6 +77,11 @@ class DocumentReader {
   }
 
   const std::vector<InputFile>& inputs() const { return inputs_; }
+
+  // How an input is read: its kind is not by_name.
+  DocumentFormat format_of(std::size_t input) const {
+    return {.kind = kinds_[input], .field = format_.field, .separator = format_.separator};
+  }
 
   // Whether an input is a plain text.
   bool has_text() const;

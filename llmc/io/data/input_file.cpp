@@ -12,6 +12,7 @@
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
+#include "llmc/io/data/compressed_file.h"
 
 namespace llmc {
 
@@ -62,11 +63,18 @@ FileDescriptor unnamed_file(const std::filesystem::path& directory) {
 InputFile::InputFile(std::string path, const std::filesystem::path& directory)
     : path_(std::move(path)), is_pipe_(llmc::is_pipe(path_)) {
   const FileDescriptor fd = open();
-  if (!is_pipe_) {
+  if (is_pipe_) {
+    copy_pipe(fd, directory);
+  } else {
     map_ = MappedFile(fd, path_);
     time_ = modification_time();
-    return;
   }
+  if (compression_of(map_.bytes()) == Compression::none) return;
+  Notice::print("unpacking " + path_ + " to an unnamed file in " + directory.string());
+  map_ = decompressed_map(map_.bytes(), path_, directory);
+}
+
+void InputFile::copy_pipe(const FileDescriptor& fd, const std::filesystem::path& directory) {
   Notice::print("copying the pipe " + path_ + " to an unnamed file in " + directory.string());
   const FileDescriptor copy = unnamed_file(directory);
   const std::string name = "a copy of " + path_ + " in " + directory.string();

@@ -1,5 +1,6 @@
 // The inputs of a program: files, and pipes, which are first copied to an unnamed file. Both are
-// mapped, so that they can be read several times.
+// mapped, so that they can be read several times. Compressed inputs are unpacked to an unnamed file
+// (compressed_file.h).
 #pragma once
 
 #include <cstddef>
@@ -50,9 +51,10 @@ class InputFile {
 
   const std::string& path() const { return path_; }
   bool is_pipe() const { return is_pipe_; }
+  // The bytes, unpacked.
   std::span<const std::byte> bytes() const { return map_.bytes(); }
 
-  // Checksum of all bytes. A file is read again.
+  // Checksum of all bytes, before they are unpacked. A file is read again.
   std::uint64_t checksum() const {
     return is_pipe_ ? pipe_checksum_.value() : checksum_of_file(path_);
   }
@@ -62,6 +64,8 @@ class InputFile {
   void check_unchanged() const;
 
  private:
+  void copy_pipe(const FileDescriptor& fd, const std::filesystem::path& directory);
+
   // If stdin is a pipe, its path cannot always be opened: another user may own the pipe, and
   // sockets have no path.
   FileDescriptor open() const;

@@ -1,5 +1,6 @@
 #include "llmc/io/data/megatron_file.h"
 
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
@@ -33,7 +34,7 @@ class Index {
       fail(path_ + " is a Megatron index of version " + std::to_string(version),
            "supported version: 1");
     }
-    width_ = width_of(number<std::uint8_t>(17));
+    type_ = type_of(number<std::uint8_t>(17));
     sequences_ = count(18, "sequences");
     documents_ = count(26, "document boundaries");
     // Neither product can exceed 2^63: count() has checked that neither count exceeds the file
@@ -51,17 +52,17 @@ class Index {
     }
   }
 
-  TokenWidth width() const { return width_; }
+  TokenType type() const { return type_; }
 
   // Positions, in tokens, of the sequences in a file of `bytes` bytes, and of its end.
   std::vector<std::int64_t> sequence_starts(std::int64_t bytes, const std::string& bin) const {
     std::vector<std::int64_t> starts = {0};
     starts.reserve(static_cast<std::size_t>(sequences_) + 1);
     for (std::int64_t s = 0; s < sequences_; ++s) {
-      const std::int64_t at = starts.back() * token_bytes(width_);
+      const std::int64_t at = starts.back() * token_bytes(type_);
       const auto length = number<std::int32_t>(kHeaderBytes + 4 * s);
       const auto pointer = number<std::int64_t>(kHeaderBytes + 4 * sequences_ + 8 * s);
-      if (length < 0 || length > (bytes - at) / token_bytes(width_)) {
+      if (length < 0 || length > (bytes - at) / token_bytes(type_)) {
         fail(path_ + ": sequence " + std::to_string(s) + " has " + std::to_string(length) +
              " tokens, but " + bin + " has " + std::to_string(bytes - at) +
              " bytes left when it begins");
@@ -107,11 +108,19 @@ class Index {
     return value;
   }
 
-  TokenWidth width_of(std::uint8_t code) const {
-    if (code == 8) return TokenWidth::bits16;
-    if (code == 4) return TokenWidth::bits32;
+  // The types of Megatron-LM's DType.
+  TokenType type_of(std::uint8_t code) const {
+    constexpr std::array<std::pair<std::uint8_t, TokenType>, 6> kTypes = {{{1, TokenType::uint8},
+                                                                           {2, TokenType::int8},
+                                                                           {3, TokenType::int16},
+                                                                           {4, TokenType::int32},
+                                                                           {5, TokenType::int64},
+                                                                           {8, TokenType::uint16}}};
+    for (const auto& [other, type] : kTypes) {
+      if (other == code) return type;
+    }
     fail(path_ + ": the tokens are of type " + std::to_string(code),
-         "supported types: 8 (uint16) and 4 (int32)");
+         "supported types: 1 (uint8), 2 (int8), 3 (int16), 4 (int32), 5 (int64) and 8 (uint16)");
   }
 
   std::int64_t count(std::int64_t at, const char* name) const {
@@ -126,7 +135,7 @@ class Index {
 
   std::string path_;
   MappedFile file_;
-  TokenWidth width_ = TokenWidth::bits16;
+  TokenType type_ = TokenType::uint16;
   std::int64_t sequences_ = 0, documents_ = 0;
 };
 
@@ -140,13 +149,13 @@ MegatronTokens read_megatron_file(const std::string& prefix) {
   MappedFile file(bin);
   const auto bytes = static_cast<std::int64_t>(file.bytes().size());
   const std::vector<std::int64_t> sequences = index.sequence_starts(bytes, bin);
-  const std::int64_t sequence_bytes = sequences.back() * token_bytes(index.width());
+  const std::int64_t sequence_bytes = sequences.back() * token_bytes(index.type());
   if (sequence_bytes != bytes) {
     fail(bin + " is damaged: it has " + std::to_string(bytes) + " bytes, but the sequences of " +
          prefix + ".idx take " + std::to_string(sequence_bytes));
   }
   require(bytes > 0, bin + " has no tokens");
-  return {TokenData(std::move(file), 0, index.width()), index.width(),
+  return {TokenData(std::move(file), 0, index.type()), index.type(),
           index.document_starts(sequences)};
 }
 

@@ -3,7 +3,8 @@
 //
 //   bytes 0-8     "MMIDIDX\0\0"
 //         9-16    version, 1                                             64-bit
-//         17      type of the tokens: 4 is int32, 8 is uint16
+//         17      type of the tokens: 1 to 5 are uint8, int8, int16, int32 and int64, 8 is uint16;
+//                 6 and 7 are float64 and float32, which are no tokens
 //         18-25   S, the number of sequences                             64-bit
 //         26-33   D, the number of documents, plus 1                     64-bit
 //         then    S lengths of sequences, in tokens                      int32
@@ -26,7 +27,7 @@ namespace llmc {
 
 struct MegatronTokens {
   TokenData tokens;                           // mapped
-  TokenWidth width = TokenWidth::bits16;      // width of the tokens in the file
+  TokenType type = TokenType::uint16;         // type of the tokens in the file
   std::vector<std::int64_t> document_starts;  // ascending positions in `tokens`; the first is 0
 };
 

@@ -4,14 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <system_error>
-#include <utility>
 
 #include "llmc/base/error.h"
-#include "llmc/base/file.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/utf8.h"
+#include "llmc/io/data/packed_kind.h"
 
 namespace llmc {
 
@@ -75,24 +72,6 @@ std::string convert_hint(const std::string& encoding) {
   return ": its bytes are used as they are; convert it with iconv -f " + encoding + " -t UTF-8";
 }
 
-// The kind of a file that is no text, from its first bytes; empty if it is none of these.
-std::string packed_kind(std::string_view text) {
-  constexpr std::array<std::pair<std::string_view, const char*>, 7> kKinds = {
-      {{"\x1f\x8b", "gzip data: unpack it first"},
-       {"PK\x03\x04", "a zip archive: unpack it first"},
-       {"\x28\xb5\x2f\xfd", "zstd data: unpack it first"},
-       {"\xfd"
-        "7zXZ",
-        "xz data: unpack it first"},
-       {"BZh", "bzip2 data: unpack it first"},
-       {"PAR1", "a Parquet file: convert it to JSON lines first"},
-       {"%PDF-", "a PDF: extract its text first"}}};
-  for (const auto& [magic, kind] : kKinds) {
-    if (text.starts_with(magic)) return kind;
-  }
-  return {};
-}
-
 }  // namespace
 
 std::string encoding_problem(std::string_view text) {
@@ -100,8 +79,6 @@ std::string encoding_problem(std::string_view text) {
   const ByteCounts counts = sample_bytes(text);
   const std::size_t nul = counts.all_nul();
   if (counts.broken == 0 && nul * 5 < counts.bytes + 1) return {};
-  if (const std::string kind = packed_kind(text); !kind.empty()) return "looks like " + kind;
-
   const auto likely = [](const char* name, const char* iconv_name) {
     return std::string("looks like ") + name + convert_hint(iconv_name);
   };
@@ -132,19 +109,10 @@ std::string encoding_problem(std::string_view text) {
 
 void warn_about_encoding(std::string_view text, const std::string& path) {
   const std::string problem = encoding_problem(text);
-  if (!problem.empty()) Notice::warn("warning: " + path + " " + problem);
-}
-
-void warn_about_encoding_of_file(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return;
-  try {
-    const MappedFile file((std::filesystem::path(path)));
-    const auto bytes = file.bytes();
-    warn_about_encoding({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
-  } catch (const Error&) {
-    return;
-  }
+  if (problem.empty()) return;
+  const std::string kind = packed_kind(text, path);
+  if (!kind.empty()) fail(path + " is not a text: it is " + kind);
+  Notice::warn("warning: " + path + " " + problem);
 }
 
 }  // namespace llmc

@@ -9,15 +9,12 @@
 
 namespace llmc {
 
-// Describes a text that is mostly NUL bytes or not UTF-8, with the way to convert it, such
-// as "looks like gzip data: unpack it first". Empty for UTF-8.
+// Describes a text that is mostly NUL bytes or not UTF-8, with the way to convert it, such as
+// "looks like Latin-1 (ISO 8859-1): ...". Empty for UTF-8.
 std::string encoding_problem(std::string_view text);
 
-// Prints one warning if the text of the file `path` is probably not meant as UTF-8.
+// Prints one warning if the text of the file `path` is probably not meant as UTF-8. Throws if it is
+// of a kind that is no text (packed_kind.h).
 void warn_about_encoding(std::string_view text, const std::string& path);
-
-// As above, for a file that has not been read. Only samples are read. Errors and pipes are left to
-// the code that reads the text.
-void warn_about_encoding_of_file(const std::string& path);
 
 }  // namespace llmc

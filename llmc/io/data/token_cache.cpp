@@ -15,6 +15,7 @@
 #include "llmc/base/hash.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/work_progress.h"
+#include "llmc/io/data/compressed_file.h"
 
 namespace llmc {
 
@@ -86,7 +87,7 @@ std::string first_line(std::string_view text) {
 
 }  // namespace
 
-std::optional<TokenData> read_cache(const std::filesystem::path& path, const Note& expected,
+std::optional<TokenData> read_cache(const std::filesystem::path& path, Note& expected,
                                     std::string& reason) {
   try {
     MappedFile file(path);
@@ -103,6 +104,7 @@ std::optional<TokenData> read_cache(const std::filesystem::path& path, const Not
     } else if (actual.tokens != sum.value()) {
       reason = "is damaged (its checksum differs)";
     } else {
+      expected.skipped = actual.skipped;
       return TokenData(std::move(file), sizeof(TokenFileHeader));
     }
   } catch (const Error& error) {
@@ -114,27 +116,30 @@ std::optional<TokenData> read_cache(const std::filesystem::path& path, const Not
 }  // namespace token_cache_detail
 
 TokenData TokenCache::tokens(const std::filesystem::path& path, const std::string& read_mode,
-                             const Tokenize& tokenize) {
+                             const Tokenize& tokenize, SkippedLines& skipped) {
   std::error_code ignored;
   if (!options_.enabled || !std::filesystem::is_regular_file(path, ignored)) {
-    return TokenData(tokenize(read_file(path)));
+    return TokenData(tokenize(TextInput(path).text()));
   }
   if (tokenizer_.vocabulary_size() > kTokenFileVocabulary) {
     Notice::print(path.string() + " is tokenized in memory: a vocabulary of " +
                   std::to_string(tokenizer_.vocabulary_size()) +
                   " does not fit into the 16 bits of a cache");
-    return TokenData(tokenize(read_file(path)));
+    return TokenData(tokenize(TextInput(path).text()));
   }
   const std::uint64_t key = key_of(path, read_mode);
   const std::filesystem::path cache = cache_path(path, key);
-  const Note note{.key = key, .input = token_cache_detail::checksum_of_text(path)};
+  Note note{.key = key, .input = token_cache_detail::checksum_of_text(path)};
   if (std::filesystem::exists(cache, ignored)) {
     std::string reason;
-    if (auto cached = token_cache_detail::read_cache(cache, note, reason)) return *cached;
+    if (auto cached = token_cache_detail::read_cache(cache, note, reason)) {
+      skipped = note.skipped;
+      return *cached;
+    }
     Notice::warn("the cache " + cache.string() + " " + reason + ": tokenizing " + path.string() +
                  " again");
   }
-  return tokenize_and_store(path, cache, note, tokenize);
+  return tokenize_and_store(path, cache, note, tokenize, skipped);
 }
 
 std::uint64_t TokenCache::key_of(const std::filesystem::path& path, const std::string& read_mode) {
@@ -165,13 +170,15 @@ std::filesystem::path TokenCache::cache_path(const std::filesystem::path& path,
 
 TokenData TokenCache::tokenize_and_store(const std::filesystem::path& path,
                                          const std::filesystem::path& cache, Note note,
-                                         const Tokenize& tokenize) const {
-  const std::string text = read_file(path);
-  std::vector<std::int32_t> tokens = tokenize(text);
+                                         const Tokenize& tokenize,
+                                         const SkippedLines& skipped) const {
+  const TextInput text(path, options_.directory);
+  std::vector<std::int32_t> tokens = tokenize(text.text());
   if (tokens.empty()) return TokenData();
   check_tokens(tokens, tokenizer_.vocabulary_size(), path.string());
   // Checksum of the tokenized text: the file may have changed since it was first read.
-  note.input = checksum_of(text);
+  note.input = text.checksum();
+  note.skipped = skipped;
   note.tokens = token_cache_detail::checksum_of_tokens(tokens);
   try {
     if (!options_.directory.empty()) make_directory(options_.directory);

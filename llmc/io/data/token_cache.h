@@ -5,7 +5,8 @@
 //
 // V is the number of tokens in the vocabulary. The digits are a hash of the tokenizer's content
 // (not of its name or folder), of how the text was read and of this format; in a shared cache
-// directory also of the path of the text. The unused integers of the header hold the same hash, a
+// directory also of the path of the text. A compressed text is unpacked to be tokenized, but its
+// checksum is that of the compressed file. The unused integers of the header hold the same hash, a
 // checksum of the input's bytes and a checksum of the tokens. Each use reads both files completely
 // and compares: a cache is used only if nothing has changed since it was written.
 #pragma once
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/io/data/documents.h"
 #include "llmc/io/data/token_file.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
@@ -46,11 +48,12 @@ struct Note {
   std::uint64_t key = 0;     // hash of the tokenizer and of how the text was read
   std::uint64_t input = 0;   // checksum of the text
   std::uint64_t tokens = 0;  // checksum of the tokens as stored
+  SkippedLines skipped{};    // lines of the text that have no tokens
 };
 
-// Returns the tokens of a cache if it matches `expected` and is intact. Otherwise returns nothing
-// and sets `reason`.
-std::optional<TokenData> read_cache(const std::filesystem::path& path, const Note& expected,
+// Returns the tokens of a cache if it matches `expected` and is intact, and sets
+// `expected.skipped`. Otherwise returns nothing and sets `reason`.
+std::optional<TokenData> read_cache(const std::filesystem::path& path, Note& expected,
                                     std::string& reason);
 
 }  // namespace token_cache_detail
@@ -65,10 +68,11 @@ class TokenCache {
       : tokenizer_(tokenizer), options_(std::move(options)) {}
 
   // Returns the tokens of the file `path`, from its cache or newly tokenized and then cached.
-  // `read_mode` is how the text is read (plain, or as documents under which key). If the tokens
-  // cannot be cached, the reason is reported on stderr; this is not an error.
+  // `read_mode` is how the text is read (plain, or as documents under which key). `tokenize` adds
+  // the lines that it skips to `skipped`; those of a cache are added too. If the tokens cannot be
+  // cached, the reason is reported on stderr; this is not an error.
   TokenData tokens(const std::filesystem::path& path, const std::string& read_mode,
-                   const Tokenize& tokenize);
+                   const Tokenize& tokenize, SkippedLines& skipped);
 
  private:
   using Note = token_cache_detail::Note;
@@ -81,7 +85,7 @@ class TokenCache {
 
   TokenData tokenize_and_store(const std::filesystem::path& path,
                                const std::filesystem::path& cache, Note note,
-                               const Tokenize& tokenize) const;
+                               const Tokenize& tokenize, const SkippedLines& skipped) const;
 
   const Tokenizer& tokenizer_;
   CacheOptions options_;

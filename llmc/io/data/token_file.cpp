@@ -1,50 +1,97 @@
 #include "llmc/io/data/token_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "llmc/base/error.h"
+#include "llmc/io/data/compressed_file.h"
+#include "llmc/io/data/packed_kind.h"
 
 namespace llmc {
 
 // ---- tokens in memory or in a file -----------------------------------------------------------
 
+namespace {
+
+// Calls f with a pointer of the type of the tokens.
+template <class F>
+decltype(auto) with_type(TokenType type, const std::byte* data, F&& f) {
+  switch (type) {
+    case TokenType::uint8:
+      return f(reinterpret_cast<const std::uint8_t*>(data));
+    case TokenType::int8:
+      return f(reinterpret_cast<const std::int8_t*>(data));
+    case TokenType::uint16:
+      return f(reinterpret_cast<const std::uint16_t*>(data));
+    case TokenType::int16:
+      return f(reinterpret_cast<const std::int16_t*>(data));
+    case TokenType::uint32:
+      return f(reinterpret_cast<const std::uint32_t*>(data));
+    case TokenType::int64:
+      return f(reinterpret_cast<const std::int64_t*>(data));
+    case TokenType::int32:
+      break;
+  }
+  return f(reinterpret_cast<const std::int32_t*>(data));
+}
+
+template <class Token>
+std::int32_t narrow(Token token) {
+  return std::in_range<std::int32_t>(token) ? static_cast<std::int32_t>(token) : -1;
+}
+
+}  // namespace
+
+std::int64_t token_bytes(TokenType type) {
+  return with_type(type, nullptr, [](auto tokens) { return std::int64_t{sizeof *tokens}; });
+}
+
+const char* type_text(TokenType type) {
+  constexpr std::array kTexts = {"8-bit",           "8-bit signed", "16-bit", "16-bit signed",
+                                 "32-bit unsigned", "32-bit",       "64-bit"};
+  return kTexts[static_cast<std::size_t>(type)];
+}
+
 TokenData::TokenData(std::vector<std::int32_t> tokens) {
   const auto shared = std::make_shared<const std::vector<std::int32_t>>(std::move(tokens));
-  tokens32_ = shared->data();
+  data_ = reinterpret_cast<const std::byte*>(shared->data());
   size_ = static_cast<std::int64_t>(shared->size());
   owner_ = shared;
 }
 
-TokenData::TokenData(MappedFile file, std::size_t begin, TokenWidth width) {
+TokenData::TokenData(MappedFile file, std::size_t begin, TokenType type) : type_(type) {
   const auto shared = std::make_shared<const MappedFile>(std::move(file));
   const std::span bytes = shared->bytes().subspan(begin);
-  if (width == TokenWidth::bits16) {
-    tokens16_ = reinterpret_cast<const std::uint16_t*>(bytes.data());
-  } else {
-    tokens32_ = reinterpret_cast<const std::int32_t*>(bytes.data());
-  }
-  size_ = static_cast<std::int64_t>(bytes.size()) / token_bytes(width);
+  data_ = bytes.data();
+  size_ = static_cast<std::int64_t>(bytes.size()) / token_bytes(type);
   owner_ = shared;
+}
+
+std::int64_t TokenData::stored(std::int64_t i) const {
+  return with_type(type_, data_, [&](auto tokens) { return std::int64_t{tokens[i]}; });
+}
+
+std::int32_t TokenData::operator[](std::int64_t i) const {
+  return narrow(stored(i));
 }
 
 TokenData TokenData::slice(std::int64_t begin, std::int64_t end) const {
   check_range(begin, end);
   TokenData part = *this;
-  if (tokens16_ != nullptr) part.tokens16_ += begin;
-  if (tokens32_ != nullptr) part.tokens32_ += begin;
+  if (data_ != nullptr) part.data_ += begin * token_bytes(type_);
   part.size_ = end - begin;
   return part;
 }
 
 void TokenData::copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
   check_range(begin, begin + count);
-  if (tokens16_ != nullptr) {
-    std::copy_n(tokens16_ + begin, count, out);
-  } else if (count > 0) {
-    std::copy_n(tokens32_ + begin, count, out);
-  }
+  if (count == 0) return;
+  with_type(type_, data_, [&](auto tokens) {
+    std::transform(tokens + begin, tokens + begin + count, out,
+                   [](auto token) { return narrow(token); });
+  });
 }
 
 void TokenData::check_range(std::int64_t begin, std::int64_t end) const {
@@ -55,40 +102,88 @@ void TokenData::check_range(std::int64_t begin, std::int64_t end) const {
 
 // ---- token files -----------------------------------------------------------------------------
 
-void check_token_file(std::span<const std::byte> bytes, const std::string& path) {
-  const std::string hint = "give a token file of llm.c: a header of 1024 bytes, then 16-bit tokens";
-  require(!bytes.empty(), path + " is empty", hint);
+namespace {
+
+constexpr const char* kTokenFileHint =
+    "give a token file of llm.c: a header of 1024 bytes, then 16-bit or 32-bit tokens";
+
+// Throws the error of a file that does not begin with the magic number of a token file.
+[[noreturn]] void fail_magic(std::span<const std::byte> bytes, std::int32_t magic,
+                             const std::string& path) {
+  const std::string kind = packed_kind(
+      {reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 64)}, path);
+  if (!kind.empty()) fail(path + " is not a token file: it is " + kind);
+  fail(path + " is not a token file: it begins with " + std::to_string(magic) + ", not " +
+           std::to_string(kTokenFileMagic),
+       std::string(kTokenFileHint) +
+           "; for 16-bit tokens without a header, as nanoGPT writes them, use " +
+           quantity("format of token files") +
+           " nanogpt; give a text a name that does not end in .bin");
+}
+
+}  // namespace
+
+TokenType check_token_file(std::span<const std::byte> bytes, const std::string& path) {
+  require(!bytes.empty(), path + " is empty", kTokenFileHint);
   TokenFileHeader header{};
   const bool has_header = bytes.size() >= sizeof header;
   std::memcpy(header.data(), bytes.data(), std::min(bytes.size(), sizeof header));
-  if (bytes.size() >= sizeof(std::int32_t) && header[0] != kTokenFileMagic) {
-    fail(path + " is not a token file: it begins with " + std::to_string(header[0]) + ", not " +
-             std::to_string(kTokenFileMagic),
-         hint + "; give a text a name that does not end in .bin");
+  const bool is_wide = header[0] == kWideTokenFileMagic;
+  if (bytes.size() >= sizeof(std::int32_t) && header[0] != kTokenFileMagic && !is_wide) {
+    fail_magic(bytes, header[0], path);
   }
   if (!has_header) {
     fail(path + " is truncated: its " + byte_text(static_cast<std::int64_t>(bytes.size())) +
              " are less than the header",
-         hint);
+         kTokenFileHint);
   }
-  if (header[1] != kTokenFileVersion) {
+  if (header[1] != (is_wide ? kWideTokenFileVersion : kTokenFileVersion)) {
     fail(path + " is a token file of version " + std::to_string(header[1]),
-         "supported version: 1 (16-bit tokens)");
+         is_wide ? "supported version: 7 (32-bit tokens)" : "supported version: 1 (16-bit tokens)");
   }
   require(header[2] != 0, path + " has no tokens");
+  const TokenType type = is_wide ? TokenType::uint32 : TokenType::uint16;
   const auto data_bytes = static_cast<std::int64_t>(bytes.size() - sizeof header);
-  if (header[2] < 0 || data_bytes != std::int64_t{header[2]} * 2) {
-    const bool is_short = data_bytes < std::int64_t{header[2]} * 2;
-    fail(path + (is_short ? " is truncated" : " is damaged") + ": its header announces " +
-         std::to_string(header[2]) + " tokens of 2 bytes, but " + std::to_string(data_bytes) +
+  const std::int64_t expected_bytes = std::int64_t{header[2]} * token_bytes(type);
+  if (header[2] < 0 || data_bytes != expected_bytes) {
+    fail(path + (data_bytes < expected_bytes ? " is truncated" : " is damaged") +
+         ": its header announces " + std::to_string(header[2]) + " tokens of " +
+         std::to_string(token_bytes(type)) + " bytes, but " + std::to_string(data_bytes) +
          " bytes follow");
   }
+  return type;
 }
 
-TokenData read_token_file(const std::filesystem::path& path) {
+namespace {
+
+bool has_token_file_header(std::span<const std::byte> bytes) {
+  std::array<std::int32_t, 2> start{};
+  if (bytes.size() < sizeof start) return false;
+  std::memcpy(start.data(), bytes.data(), sizeof start);
+  return start == std::array{kTokenFileMagic, kTokenFileVersion} ||
+         start == std::array{kWideTokenFileMagic, kWideTokenFileVersion};
+}
+
+}  // namespace
+
+TokenData read_token_file(const std::filesystem::path& path, BinFormat format) {
+  if (uncompressed_name(path.string()) != path.string()) {
+    fail(path.string() + " is compressed, and token files are mapped as they are",
+         "unpack it first, with gzip -dk or zstd -d");
+  }
   MappedFile file(path);
-  check_token_file(file.bytes(), path.string());
-  return TokenData(std::move(file), sizeof(TokenFileHeader));
+  if (format == BinFormat::nanogpt && !has_token_file_header(file.bytes())) {
+    const std::size_t size = file.bytes().size();
+    require(size > 0, path.string() + " is empty", "give a file of 16-bit tokens");
+    if (size % 2 != 0) {
+      fail(path.string() + " has " + std::to_string(size) +
+               " bytes, which is no whole number of 16-bit tokens",
+           "give the complete file that nanoGPT's prepare.py wrote");
+    }
+    return TokenData(std::move(file), 0);
+  }
+  const TokenType type = check_token_file(file.bytes(), path.string());
+  return TokenData(std::move(file), sizeof(TokenFileHeader), type);
 }
 
 void check_token_file_vocabulary(std::int64_t vocabulary_size, const std::string& path) {
@@ -105,8 +200,13 @@ void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocabulary_
     return token < 0 || token >= vocabulary_size;
   });
   if (bad == tokens.end()) return;
-  fail(path + ": token " + std::to_string(offset + (bad - tokens.begin())) + " is " +
-           std::to_string(*bad) + ", outside the vocabulary of " + std::to_string(vocabulary_size),
+  fail_token(*bad, vocabulary_size, path, offset + (bad - tokens.begin()));
+}
+
+void fail_token(std::int64_t token, std::int64_t vocabulary_size, const std::string& path,
+                std::int64_t position) {
+  fail(path + ": token " + std::to_string(position) + " is " + std::to_string(token) +
+           ", outside the vocabulary of " + std::to_string(vocabulary_size),
        "give the tokenizer that the tokens were made with");
 }
 
@@ -181,12 +281,9 @@ void write_token_file(const std::filesystem::path& path, std::span<const std::in
 }
 
 void check_tokens(const TokenData& tokens, std::int64_t vocabulary_size, const std::string& path) {
-  constexpr std::int64_t kPiece = 1 << 16;
-  std::vector<std::int32_t> piece(static_cast<std::size_t>(std::min(kPiece, tokens.size())));
-  for (std::int64_t at = 0; at < tokens.size(); at += kPiece) {
-    const std::int64_t n = std::min(kPiece, tokens.size() - at);
-    tokens.copy(at, n, piece.data());
-    check_tokens(std::span(piece).first(static_cast<std::size_t>(n)), vocabulary_size, path, at);
+  for (std::int64_t i = 0; i < tokens.size(); ++i) {
+    const std::int64_t token = tokens.stored(i);
+    if (token < 0 || token >= vocabulary_size) fail_token(token, vocabulary_size, path, i);
   }
 }
 

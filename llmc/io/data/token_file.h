@@ -1,9 +1,11 @@
 // Tokens in llm.c's token files or in memory, and slices of both.
 //
 // A token file (".bin") begins with a header of 256 32-bit integers. The first three are a magic
-// number, the version 1 and the number of tokens. The others are 0, except in token caches
-// (token_cache.h). The tokens follow as 16-bit unsigned integers. All integers are little-endian.
-// Vocabularies of up to 65536 tokens fit.
+// number, the version and the number of tokens. The others are 0, except in token caches
+// (token_cache.h). The tokens follow as unsigned integers: of 16 bits for magic number 20240520 and
+// version 1, of 32 bits for 20240801 and 7 (llm.c's files for Llama 3). nanoGPT's files have no
+// header, only 16-bit tokens. All integers are little-endian. Files written here have 16-bit
+// tokens, so vocabularies of up to 65536 tokens fit.
 #pragma once
 
 #include <array>
@@ -25,6 +27,8 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 
 inline constexpr std::int32_t kTokenFileMagic = 20240520;
 inline constexpr std::int32_t kTokenFileVersion = 1;
+inline constexpr std::int32_t kWideTokenFileMagic = 20240801;
+inline constexpr std::int32_t kWideTokenFileVersion = 7;
 inline constexpr std::int64_t kTokenFileVocabulary = std::int64_t{1} << 16;
 inline constexpr std::int64_t kTokenFileMaxTokens = std::numeric_limits<std::int32_t>::max();
 
@@ -33,11 +37,12 @@ inline constexpr std::size_t kTokenFileNote = 3;  // index of the first unused h
 
 // ---- tokens in memory or in a file -----------------------------------------------------------
 
-enum class TokenWidth { bits16, bits32 };
+enum class TokenType { uint8, int8, uint16, int16, uint32, int32, int64 };
 
-inline std::int64_t token_bytes(TokenWidth width) {
-  return width == TokenWidth::bits16 ? 2 : 4;
-}
+std::int64_t token_bytes(TokenType type);
+
+// "16-bit", "16-bit signed", "32-bit unsigned": the usual types, uint16 and int32, need no sign.
+const char* type_text(TokenType type);
 
 // An immutable sequence of tokens, in memory or in a mapped file. Copies and slices share the
 // tokens and keep them alive. Positions must be in range; only `slice` and `copy` check this.
@@ -47,43 +52,47 @@ class TokenData {
 
   explicit TokenData(std::vector<std::int32_t> tokens);
 
-  // The tokens of a mapped file, from byte `begin` to its end: 16-bit unsigned or 32-bit signed
-  // integers.
-  TokenData(MappedFile file, std::size_t begin, TokenWidth width = TokenWidth::bits16);
+  // The tokens of a mapped file, from byte `begin` to its end.
+  TokenData(MappedFile file, std::size_t begin, TokenType type = TokenType::uint16);
 
   std::int64_t size() const { return size_; }
-  TokenWidth width() const {
-    return tokens16_ != nullptr ? TokenWidth::bits16 : TokenWidth::bits32;
-  }
+  TokenType type() const { return type_; }
 
-  std::int32_t operator[](std::int64_t i) const {
-    return tokens16_ != nullptr ? std::int32_t{tokens16_[i]} : tokens32_[i];
-  }
+  // A token as it is in the file. Tokens of a damaged file can be negative or exceed 32 bits.
+  std::int64_t stored(std::int64_t i) const;
+
+  // A token as `copy` returns it.
+  std::int32_t operator[](std::int64_t i) const;
 
   // Returns tokens begin .. end - 1 without copying them.
   TokenData slice(std::int64_t begin, std::int64_t end) const;
 
-  // Copies tokens begin .. begin + count - 1 to `out`.
+  // Copies tokens begin .. begin + count - 1 to `out`. A token that does not fit into 32 bits
+  // becomes -1, which is outside every vocabulary.
   void copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const;
 
  private:
   void check_range(std::int64_t begin, std::int64_t end) const;
 
   std::shared_ptr<const void> owner_;
-  // One of the two is set; neither if the tokens are empty.
-  const std::uint16_t* tokens16_ = nullptr;
-  const std::int32_t* tokens32_ = nullptr;
+  const std::byte* data_ = nullptr;  // the first token
+  TokenType type_ = TokenType::int32;
   std::int64_t size_ = 0;
 };
 
 // ---- token files -----------------------------------------------------------------------------
 
-// Throws an error that names the file unless `bytes` are a complete token file.
-void check_token_file(std::span<const std::byte> bytes, const std::string& path);
+// Format of a .bin file. `nanogpt`: a file without a header is 16-bit tokens; one that begins with
+// a header is still llm.c's.
+enum class BinFormat { llmc, nanogpt };
+
+// Returns the type of the tokens of a file with a header. Throws an error that names the file
+// unless `bytes` are a complete token file.
+TokenType check_token_file(std::span<const std::byte> bytes, const std::string& path);
 
 // Returns the tokens of a token file, mapped: they are read from disk at first use. The file may be
 // replaced while it is mapped, but must not be written in place.
-TokenData read_token_file(const std::filesystem::path& path);
+TokenData read_token_file(const std::filesystem::path& path, BinFormat format = BinFormat::llmc);
 
 // Throws unless the tokens of a vocabulary of this size fit into a token file.
 void check_token_file_vocabulary(std::int64_t vocabulary_size, const std::string& path);
@@ -92,6 +101,10 @@ void check_token_file_vocabulary(std::int64_t vocabulary_size, const std::string
 // one. `offset` is the position of tokens[0] in `path`.
 void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocabulary_size,
                   const std::string& path, std::int64_t offset = 0);
+
+// Throws the error of check_tokens for one token.
+[[noreturn]] void fail_token(std::int64_t token, std::int64_t vocabulary_size,
+                             const std::string& path, std::int64_t position);
 
 // Writes a token file piece by piece under a temporary name. `finish` gives the file its name and
 // replaces an older file of that name.

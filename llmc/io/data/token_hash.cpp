@@ -1,7 +1,11 @@
 #include "llmc/io/data/token_hash.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
+#include <vector>
 
+#include "llmc/base/checksum.h"
 #include "llmc/base/hash.h"
 
 namespace llmc {
@@ -18,6 +22,36 @@ std::uint64_t token_hash(const Batch& batch, std::int64_t first_sample) {
     sum += hash;
   }
   return sum;
+}
+
+std::string source_hash(const TokenSource& source) {
+  constexpr std::int64_t kBlocks = 64, kBlock = 1024;
+  ContentChecksum sum;
+  std::vector<std::int32_t> tokens, starts;
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kPiece = std::int64_t{1} << 16;
+    for (; begin < end; begin += kPiece) {
+      const std::int64_t count = std::min(kPiece, end - begin);
+      tokens.resize(static_cast<std::size_t>(count));
+      starts.resize(tokens.size());
+      source.copy(begin, count, tokens.data());
+      source.document_starts(begin, tokens, starts.data());
+      sum.add(std::as_bytes(std::span(tokens)));
+      sum.add(std::as_bytes(std::span(starts)));
+    }
+  };
+  const std::int64_t size = source.size(), rest = size - 2 * kHashedEnd;
+  if (rest <= kBlocks * kBlock) {
+    add(0, size);
+    return sum.text();
+  }
+  add(0, kHashedEnd);
+  for (std::int64_t i = 0; i < kBlocks; ++i) {
+    const std::int64_t begin = kHashedEnd + rest / kBlocks * i;
+    add(begin, begin + kBlock);
+  }
+  add(size - kHashedEnd, size);
+  return sum.text();
 }
 
 }  // namespace llmc

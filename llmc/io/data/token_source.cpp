@@ -1,6 +1,7 @@
 #include "llmc/io/data/token_source.h"
 
 #include <cstddef>
+#include <set>
 
 namespace llmc {
 
@@ -20,13 +21,13 @@ std::int64_t TokenSource::files() const {
 }
 
 std::string TokenSource::file_types() const {
-  bool has16 = false, has32 = false;
+  std::set<std::string> types;
   for (const Piece& piece : pieces_) {
-    if (!piece.file.ends_with(".bin")) continue;
-    (piece.tokens.width() == TokenWidth::bits16 ? has16 : has32) = true;
+    if (piece.file.ends_with(".bin")) types.insert(type_text(piece.tokens.type()));
   }
-  if (has16 && has32) return "16-bit and 32-bit";
-  return has16 ? "16-bit" : has32 ? "32-bit" : "";
+  std::string text;
+  for (const std::string& type : types) text += (text.empty() ? "" : " and ") + type;
+  return text;
 }
 
 TokenSource TokenSource::slice(std::int64_t begin, std::int64_t end, std::string name) const {
@@ -42,9 +43,9 @@ TokenSource TokenSource::slice(std::int64_t begin, std::int64_t end, std::string
 void TokenSource::copy(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
   for_each_part(begin, count, [&](const Piece& piece, std::int64_t at, std::int64_t n) {
     piece.tokens.copy(at, n, out);
-    if (vocabulary_size_ > 0) {
-      check_tokens(std::span(out, static_cast<std::size_t>(n)), vocabulary_size_, piece.file,
-                   piece.first + at);
+    for (std::int64_t i = 0; vocabulary_size_ > 0 && i < n; ++i) {
+      if (out[i] >= 0 && out[i] < vocabulary_size_) continue;
+      fail_token(piece.tokens.stored(at + i), vocabulary_size_, piece.file, piece.first + at + i);
     }
     out += n;
   });

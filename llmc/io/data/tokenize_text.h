@@ -18,11 +18,13 @@ std::vector<std::int32_t> tokenize_text(std::string_view text, const std::string
                                         const Tokenizer& tokenizer,
                                         std::size_t piece = std::size_t{1} << 24);
 
-// Returns the tokens of JSON lines, the content of the file `path`: for each line that is not
-// blank, end-of-text and then the document. Throws as json_document does, and if the tokenizer has
-// no end-of-text.
+// Returns the tokens of documents, the content of the file `path`: for each line that is not blank
+// (JSON lines), or for each part between two lines `format.separator` (texts), end-of-text and then
+// the document. Lines for which json_document throws are skipped and added to `skipped`; without
+// `skipped` their error is thrown. Throws if the tokenizer has no end-of-text.
 std::vector<std::int32_t> tokenize_documents(std::string_view text, const std::string& path,
                                              const DocumentFormat& format,
-                                             const Tokenizer& tokenizer);
+                                             const Tokenizer& tokenizer,
+                                             SkippedLines* skipped = nullptr);
 
 }  // namespace llmc

@@ -9,6 +9,8 @@
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/checkpoint/retention.h"
+#include "llmc/io/data/batches.h"
+#include "llmc/io/data/token_hash.h"
 #include "llmc/io/data/token_source.h"
 #include "llmc/io/run_log.h"
 #include "llmc/models/pretrained.h"
@@ -70,6 +72,19 @@ std::string Checkpointer::interruption_text(std::int64_t step) const {
   return config_.output.out.empty() ? "nothing is saved without --out" : "nothing to save yet";
 }
 
+namespace {
+
+SourceHashes source_hashes(const Windows& windows) {
+  SourceHashes result;
+  for (const TokenSource& source : windows.sources()) {
+    result.names.push_back(source.name());
+    result.hashes += (result.hashes.empty() ? "" : ",") + source_hash(source);
+  }
+  return result;
+}
+
+}  // namespace
+
 RunPosition Checkpointer::initial_position() const {
   RunPosition position;
   position.T = config_.batch.seq_len;
@@ -77,6 +92,10 @@ RunPosition Checkpointer::initial_position() const {
   position.train_tokens = 0;
   for (const TokenSource& source : data_.train->windows_by_source().sources()) {
     position.train_tokens += source.size();
+  }
+  position.train_data = source_hashes(data_.train->windows_by_source());
+  if (data_.validation) {
+    position.validation_data = source_hashes(data_.validation->windows_by_source());
   }
   position.vocabulary = vocabulary_checksum(*data_.tokenizer);
   position.flags = recorded_settings(config_);

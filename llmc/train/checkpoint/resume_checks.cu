@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -43,6 +44,35 @@ void check_same_vocabulary(const std::filesystem::path& checkpoint, const std::s
 
 namespace {
 
+// The names of the sources whose tokens differ from those of the checkpoint, which had the same
+// sources; empty if there is none, or if the checkpoint has no hashes.
+std::string changed_sources(const SourceHashes& old, const SourceHashes& current) {
+  std::string names;
+  if (old.hashes.size() != current.hashes.size() || old.hashes == current.hashes) return names;
+  std::string_view before = old.hashes, now = current.hashes;
+  for (const std::string& name : current.names) {
+    const std::size_t length = std::min(before.find(','), before.size());
+    if (before.substr(0, length) != now.substr(0, length)) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    before.remove_prefix(std::min(length + 1, before.size()));
+    now.remove_prefix(std::min(length + 1, now.size()));
+  }
+  return names;
+}
+
+// Whether a setting differs that changes how texts become tokens. It is reported itself.
+bool reads_differently(const RunPosition& old, const RunPosition& current) {
+  for (const char* flag :
+       {"--text-format", "--text-field", "--split-on", "--skip-bad-lines", "--bin-format"}) {
+    const auto before = old.flags.find(flag), now = current.flags.find(flag);
+    if (before != old.flags.end() && now != current.flags.end() && before->second != now->second) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Whether validation losses of the two positions are of the same windows.
 bool same_validation(const RunPosition& old, const RunPosition& current) {
   if (old.T != current.T || old.vocabulary != current.vocabulary) return false;
@@ -52,8 +82,22 @@ bool same_validation(const RunPosition& old, const RunPosition& current) {
   };
   const auto val = current.flags.find("--val");
   const bool end_of_train = val == current.flags.end() || val->second == Scalar("");
-  const bool same_text = same("--val") && (!end_of_train || old.train == current.train);
+  const bool same_text = same("--val") && (!end_of_train || old.train == current.train) &&
+                         changed_sources(old.validation_data, current.validation_data).empty();
   return same_text && same("--eval-batches") && same("--batch-size");
+}
+
+// The note about validation data that changed in their files; empty if there is none to report.
+std::string validation_note(const RunPosition& old, const RunPosition& current) {
+  const auto before = old.flags.find("--val"), now = current.flags.find("--val");
+  const bool same_flag =
+      before == old.flags.end() || now == current.flags.end() || before->second == now->second;
+  if (!same_flag || old.T != current.T || reads_differently(old, current)) return {};
+  const std::string names = changed_sources(old.validation_data, current.validation_data);
+  if (names.empty()) return {};
+  return "the validation data (" + names +
+         ") have changed since the checkpoint: losses from before "
+         "are not comparable";
 }
 
 // The tokens of a step, on all ranks; empty if the settings are those of an older program, which
@@ -97,6 +141,14 @@ std::vector<std::string> adapt_position(RunPosition& position, const RunPosition
   } else if (old_tokens >= 0 && old_tokens != current.train_tokens) {
     notes.push_back(current.train + " had " + std::to_string(old_tokens) + " tokens and now has " +
                     std::to_string(current.train_tokens) + ": the windows and their order change");
+  } else if (const std::string names = changed_sources(position.train_data, current.train_data);
+             !names.empty() && !reads_differently(position, current)) {
+    notes.push_back(names +
+                    " has changed since the checkpoint: its tokens are others, though as "
+                    "many as before");
+  }
+  if (const std::string note = validation_note(position, current); notes.empty() && !note.empty()) {
+    notes.push_back(note);
   }
   if (position.T != current.T && position.T > 0) {
     const std::int64_t samples = ceil_div(position.samples * position.T, current.T);
@@ -117,6 +169,8 @@ std::vector<std::string> adapt_position(RunPosition& position, const RunPosition
   continue_history(position, current.train, notes);
   if (!same_validation(position, current)) position.best.reset();
   position.T = current.T;
+  position.train_data = current.train_data;
+  position.validation_data = current.validation_data;
   position.train = current.train;
   position.train_tokens = current.train_tokens;
   position.vocabulary = current.vocabulary;

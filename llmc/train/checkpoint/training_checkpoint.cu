@@ -110,6 +110,8 @@ RunPosition read_position(const CheckpointReader& reader) {
     if (key == "best_validation_step") best_step = value.integer(key);
     if (key == "best_validation_loss") best_loss = value.number(key);
     if (key == "train_tokens") position.train_tokens = value.integer(key);
+    if (key == "train_xxh3") position.train_data.hashes = value.text(key);
+    if (key == "validation_xxh3") position.validation_data.hashes = value.text(key);
     if (key == "vocabulary_xxh64") position.vocabulary = value.text(key);
     if (key == kLossNotFiniteKey) position.finite_loss = !value.boolean(key);
     if (key == kProtectedKey) position.protected_checkpoint = value.text(key);
@@ -152,6 +154,10 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
     counters["loss_scale_good_steps"] = optimizer.loss_scale_good_steps;
   }
   if (position.train_tokens >= 0) counters["train_tokens"] = position.train_tokens;
+  if (!position.train_data.hashes.empty()) counters["train_xxh3"] = position.train_data.hashes;
+  if (!position.validation_data.hashes.empty()) {
+    counters["validation_xxh3"] = position.validation_data.hashes;
+  }
   if (!position.vocabulary.empty()) counters["vocabulary_xxh64"] = position.vocabulary;
   if (position.best) {
     counters["best_validation_step"] = position.best->step;

@@ -56,7 +56,7 @@ class TextSource final : public DataSource {
   bool fills_memory() const override { return true; }
   RunData load(const InputConfig& config, bool training) override {
     RunData data = load_run_data(config, training, std::move(tokenizer_));
-    describe_data(data);
+    describe_data(data, config);
     return data;
   }
 

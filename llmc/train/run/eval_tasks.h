@@ -10,9 +10,10 @@
 
 namespace llmc {
 
-// Reads and tokenizes all files of --eval, for a model of T positions. Throws if --eval-stride is
+// Reads and tokenizes all files of --eval, for a model of T positions; token files are in
+// `bin_format`. Throws if --eval-stride is
 // more than T.
-EvalTasks make_eval_tasks(const EvaluationSettings<Resolved>& settings, const Tokenizer& tokenizer,
-                          std::int64_t T);
+EvalTasks make_eval_tasks(const EvaluationSettings<Resolved>& settings, BinFormat bin_format,
+                          const Tokenizer& tokenizer, std::int64_t T);
 
 }  // namespace llmc

@@ -45,16 +45,33 @@ void cut_windows(RunData& data, RunSources sources, const InputConfig& config, b
       Windows(std::move(sources.validation), T, document_mask, "give a longer validation text"));
 }
 
+namespace {
+
+SourceOptions source_options(const DataSettings<Resolved>& settings) {
+  std::optional<std::string> separator;
+  if (!settings.split_on.empty()) separator = settings.split_on;
+  return {
+      .text = {.kind = settings.text_format,
+               .field = settings.text_field,
+               .separator = std::move(separator)},
+      .bin = settings.bin_format,
+      .skip_bad_lines = settings.skip_bad_lines,
+      .cache = {.enabled = !settings.no_cache, .directory = settings.cache_dir},
+      .advice = {.json_lines = "use --text-format jsonl",
+                 .end_of_text = "--split-on '<|endoftext|>' separates documents at such lines"}};
+}
+
+}  // namespace
+
 RunData load_run_data(const InputConfig& config, bool training,
                       std::unique_ptr<Tokenizer> tokenizer) {
   const DataSettings<Resolved>& settings = config.data;
   RunData data;
   data.tokenizer = std::move(tokenizer);
-  data.tasks = make_eval_tasks(config.evaluation, *data.tokenizer, config.batch.seq_len);
+  data.tasks = make_eval_tasks(config.evaluation, settings.bin_format, *data.tokenizer,
+                               config.batch.seq_len);
   if (settings.train.empty() && settings.val.empty()) return data;
-  SourceReader reader(
-      *data.tokenizer,
-      {settings.text_field, {.enabled = !settings.no_cache, .directory = settings.cache_dir}});
+  SourceReader reader(*data.tokenizer, source_options(settings));
   RunSources sources;
   if (!settings.train.empty()) {
     SourceList list = parse_source_list(settings.train, "--train", true);
@@ -63,7 +80,9 @@ RunData load_run_data(const InputConfig& config, bool training,
   }
   if (!settings.val.empty()) {
     sources.validation = reader.read(parse_source_list(settings.val, "--val", false), "--val");
-  } else {
+  }
+  reader.print_notices();
+  if (settings.val.empty()) {
     TrainValidationSplit split = split_validation(sources.train, config.batch.seq_len);
     sources.train = std::move(split.train);
     sources.validation = std::move(split.validation);
@@ -87,15 +106,16 @@ std::string training_text(const ShuffledWindows& train) {
   return readable_text(text);  // stored as JSON, which cannot hold other bytes
 }
 
-void describe_data(const RunData& data) {
-  if (!data.train) return;
-  const Windows& windows = data.train->windows_by_source();
+namespace {
+
+void describe_training(const ShuffledWindows& train) {
+  const Windows& windows = train.windows_by_source();
   for (std::size_t s = 0; s < windows.sources().size(); ++s) {
     const TokenSource& source = windows.sources()[s];
     const auto index = static_cast<std::int64_t>(s);
     const std::int64_t count = windows.count(index);
-    const double fraction = data.train->weights()
-                                ? data.train->weights()->fraction(index)
+    const double fraction = train.weights()
+                                ? train.weights()->fraction(index)
                                 : static_cast<double>(count) / static_cast<double>(windows.count());
     char percent[32];
     std::snprintf(percent, sizeof percent, "%.4g%%", 100 * fraction);
@@ -104,6 +124,28 @@ void describe_data(const RunData& data) {
     text += ", " + std::to_string(count) + " windows";
     if (windows.sources().size() > 1) text += std::string(", ") + percent + " of the samples";
     Notice::print(text);
+  }
+}
+
+// The windows of --val, and the tokens that they leave out.
+void describe_validation(const Windows& windows, std::int64_t T) {
+  for (std::size_t s = 0; s < windows.sources().size(); ++s) {
+    const TokenSource& source = windows.sources()[s];
+    const std::int64_t count = windows.count(static_cast<std::int64_t>(s));
+    const std::int64_t rest = source.size() - 1 - count * T;
+    std::string text = "data: --val " + source.name() + ": " + std::to_string(source.size()) +
+                       " tokens, " + std::to_string(count) + " windows";
+    if (rest > 0) text += "; the last " + std::to_string(rest) + " tokens fill no window";
+    Notice::print(text);
+  }
+}
+
+}  // namespace
+
+void describe_data(const RunData& data, const InputConfig& config) {
+  if (data.train) describe_training(*data.train);
+  if (data.validation && !config.data.val.empty()) {
+    describe_validation(data.validation->windows_by_source(), config.batch.seq_len);
   }
 }
 

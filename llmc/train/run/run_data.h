@@ -44,7 +44,7 @@ RunData load_run_data(const InputConfig& config, bool training,
 // "a.bin:0.7,b.bin:0.3". Directories are omitted, so that data may move.
 std::string training_text(const ShuffledWindows& train);
 
-// Prints one line per training source to stderr.
-void describe_data(const RunData& data);
+// Prints one line per source of --train and --val to stderr.
+void describe_data(const RunData& data, const InputConfig& config);
 
 }  // namespace llmc
