@@ -173,7 +173,8 @@ TEST_SUITE("checkpoint_texts") {
     CHECK(generation_config_text(config) ==
           "{\n  \"_from_model_config\": false,\n  \"bos_token_id\": 50256,\n"
           "  \"eos_token_id\": 50256,\n  \"pad_token_id\": 50256,\n  \"max_new_tokens\": 32\n}\n");
-    config.bos_token_id = config.eos_token_id = std::nullopt;
+    config.bos_token_id.reset();
+    config.eos_token_ids.clear();
     CHECK(generation_config_text(config) ==
           "{\n  \"_from_model_config\": false,\n  \"max_new_tokens\": 32\n}\n");
   }

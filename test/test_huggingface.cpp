@@ -30,7 +30,7 @@ llmc::HuggingFaceConfig tiny_config() {
   config.n_head = 3;
   config.n_embd = 6;
   config.bos_token_id = 12;
-  config.eos_token_id = 12;
+  config.eos_token_ids = {12};
   return config;
 }
 
@@ -88,7 +88,7 @@ void write_weights(const fs::path& path, const std::vector<TensorHeader>& tensor
 TEST_CASE("config.json is read back, and an unsupported value is an error that names its key") {
   llmc::HuggingFaceConfig config = tiny_config();
   config.layer_norm_epsilon = 3e-6;
-  config.eos_token_id = std::nullopt;
+  config.eos_token_ids.clear();
   const std::string text = llmc::huggingface_config_text(config, TensorDtype::f32);
   CHECK(llmc::parse_huggingface_config(text, "c") == config);
 

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -13,6 +14,7 @@
 #include "llmc/infer/text_stream.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/models/pretrained.h"
 #include "llmc/ops/sampling/host_sampling.h"
 #include "test/python.h"
 #include "test/support.h"
@@ -257,16 +259,27 @@ TEST_CASE("a prompt comes from its flag or from stdin; an empty one is end-of-te
   CHECK(tokens == Ids{3, 4, 5});
 }
 
-TEST_CASE("the end-of-text token comes from the config, or else from the tokenizer") {
-  const llmc::ByteTokenizer bytes;
-  llmc::HuggingFaceConfig config;
-  config.vocab_size = 257;
-  config.eos_token_id = 9;
-  CHECK(llmc::end_of_text(config, bytes) == 9);
-  config.eos_token_id = 50256;  // the default of transformers' GPT-2 configs
-  CHECK(llmc::end_of_text(config, bytes) == 256);
-  config.eos_token_id.reset();
-  CHECK(llmc::end_of_text(config, bytes) == 256);
+TEST_CASE("end tokens come from the generation config, then from the config, each once") {
+  const llmc_test::TemporaryDirectory folder;
+  const auto tokens = [&](const std::string& generation, const std::string& config) {
+    const std::string shape =
+        R"({"model_type": "gpt2", "vocab_size": 257, "n_positions": 8, "n_layer": 1, "n_head": 1,
+            "n_embd": 8)";
+    std::ofstream(folder.file("config.json")) << shape << config << "}";
+    std::filesystem::remove(folder.file("generation_config.json"));
+    if (!generation.empty()) std::ofstream(folder.file("generation_config.json")) << generation;
+    return llmc::read_end_tokens(folder.path());
+  };
+  CHECK(tokens("", R"(, "eos_token_id": 9)") == Ids{9});
+  CHECK(tokens("", R"(, "eos_token_id": [9, 4, 9])") == Ids{9, 4});
+  CHECK(tokens(R"({"eos_token_id": [256, 64]})", R"(, "eos_token_id": 64)") == Ids{256, 64});
+  CHECK(tokens(R"({"eos_token_id": 7})", R"(, "eos_token_id": [5, 7])") == Ids{7, 5});
+  CHECK(tokens(R"({"eos_token_id": null})", "").empty());
+  CHECK(tokens("{}", R"(, "eos_token_id": 50256)").empty());  // the default of transformers
+  CHECK(llmc_test::contains(llmc_test::complaint([&] { tokens(R"({"eos_token_id": "x"})", ""); }),
+                            "generation_config.json: eos_token_id"));
+  CHECK(llmc_test::contains(llmc_test::complaint([&] { tokens("[]", ""); }),
+                            "generation_config.json is not a JSON object"));
 }
 
 TEST_SUITE_END();

@@ -91,7 +91,7 @@ TEST_SUITE("llmc_model_file") {
       CHECK(config.n_layer == L);
       CHECK(config.n_head == NH);
       CHECK(config.n_embd == C);
-      CHECK(!config.eos_token_id);
+      CHECK(config.eos_token_ids.empty());
       for (std::size_t p = 0; p < kParts.size(); ++p) {
         const Part& part = kParts[p];
         for (std::int64_t layer = 0; layer < part.layers; ++layer) {

@@ -57,7 +57,7 @@ TEST_CASE("the number of steps between reads changes the number of waits, and no
       // A token of a text, so that texts end within the steps of a read.
       BatchRig<float> free(fixture, {.slots = 1, .capacity = T_max, .chunk = T_max}, options);
       const Ids longest = free.generate({requests[0]})[0].ids;
-      if (stops) options.stop = longest[longest.size() / 2];
+      if (stops) options.stop = {longest[longest.size() / 2]};
       std::vector<Text> expected;
       for (const std::int64_t slots : {1, 3, 8}) {
         std::int64_t waits = 0;
@@ -173,12 +173,66 @@ TEST_CASE("texts end at the requested length, the context or the stop token") {
   CHECK(texts[2].ids == Ids{texts[0].ids[0]});
   CHECK(texts[3].ids == texts[0].ids);
   CHECK(texts[3].finish == Finish::length);
-  options.stop = texts[0].ids[4];
+  options.stop = {texts[0].ids[4]};
   BatchRig<float> stopping(fixture, shape, options);
   const Text stopped = stopping.generate({{.prompt = prompt, .tokens = 1000}})[0];
   CHECK(stopped.finish == Finish::stop);
   CHECK(stopped.ids == Ids(texts[0].ids.begin(),
-                           std::find(texts[0].ids.begin(), texts[0].ids.end(), *options.stop)));
+                           std::find(texts[0].ids.begin(), texts[0].ids.end(), options.stop[0])));
+}
+
+TEST_CASE("each of several stop tokens ends a text, in every batch and for any steps") {
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max"), V = fixture.integer("V");
+  const std::vector<GenerationRequest> requests =
+      random_requests(tiny_shapes() ? 3 : 9, V, T_max, 6);
+  const BatchShape one = {.slots = 1, .capacity = T_max, .chunk = T_max};
+  const std::vector<Text> free = BatchRig<float>(fixture, one, sampled()).generate(requests);
+  // Tokens of three texts.
+  const std::vector<std::int32_t> stop = {free[0].ids[1], free[1].ids[2], free[2].ids[0]};
+  std::vector<Text> expected = free;
+  for (Text& text : expected) {
+    const auto end = std::ranges::find_first_of(text.ids, stop);
+    if (end == text.ids.end()) continue;
+    text.ids.erase(end, text.ids.end());
+    text.finish = Finish::stop;
+  }
+  CHECK(std::ranges::count(expected, Finish::stop, &Text::finish) >= 3);
+  for (const std::int64_t slots : {1, 3}) {
+    for (const std::int64_t steps : {1, 7}) {
+      SchedulerOptions options = sampled();
+      options.stop = stop;
+      options.steps_between_reads = steps;
+      BatchRig<float> rig(fixture, {.slots = slots, .capacity = T_max, .chunk = 8}, options);
+      const std::vector<Text> texts = rig.generate(requests);
+      REQUIRE(texts.size() == expected.size());
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        CHECK(texts[i].ids == expected[i].ids);
+        CHECK(texts[i].finish == expected[i].finish);
+      }
+    }
+  }
+}
+
+TEST_CASE("tokens outside the vocabulary are never drawn") {
+  const Fixture fixture = load_fixture("odd");
+  const std::int64_t T_max = fixture.integer("T_max"), V = fixture.integer("V");
+  const std::vector<GenerationRequest> requests = random_requests(3, V / 2, T_max, 6);
+  for (const double temperature : {0.0, 1.0, 100.0}) {
+    SchedulerOptions options;
+    options.sampling.temperature = temperature;
+    const BatchShape shape = {.slots = 2, .capacity = T_max, .chunk = 8};
+    const auto largest = [&] {
+      std::int32_t id = 0;
+      for (const Text& text : BatchRig<float>(fixture, shape, options).generate(requests)) {
+        for (const std::int32_t drawn : text.ids) id = std::max(id, drawn);
+      }
+      return id;
+    };
+    CHECK(largest() >= V / 2);
+    options.vocabulary = V / 2;
+    CHECK(largest() < V / 2);
+  }
 }
 
 TEST_CASE("at the end of the context, a sliding text continues from its last half") {

@@ -18,7 +18,9 @@ HuggingFaceConfig to_huggingface(const ModelConfig& config,
   out.scale_attn_weights = config.scale_attention;
   out.scale_attn_by_inverse_layer_idx = config.scale_attention_by_layer;
   out.tie_word_embeddings = config.tied_head;
-  out.bos_token_id = out.eos_token_id = end_of_text;
+  out.bos_token_id = end_of_text;
+  out.eos_token_ids.clear();
+  if (end_of_text) out.eos_token_ids = {*end_of_text};
   return out;
 }
 

@@ -20,6 +20,8 @@ struct GenerationOptions {
   std::uint64_t seed = 1337;              // seed of the draws
   std::int64_t step = 0;                  // step of the training run that samples; otherwise 0
   std::optional<std::int32_t> stop = {};  // the token that ends the text and is not part of it
+  // Tokens from this number on are never drawn; empty: all tokens of the model may be.
+  std::optional<std::int64_t> vocabulary = {};
 };
 
 // The random number in (0, 1) that decides the token at `position` of sequence b. It depends only
@@ -52,6 +54,7 @@ Finish generate(Reader& reader, const Prompts& prompts, const GenerationOptions&
     tokens.clear();
     for (std::int64_t b = 0; b < std::ssize(prompts); ++b) {
       reader.logits(b, logits);
+      if (options.vocabulary) logits.resize(static_cast<std::size_t>(*options.vocabulary));
       const double uniform = sampling_uniform(options.seed, options.step, b, position);
       tokens.push_back(sample_token(logits, options.sampling, uniform));
       if (tokens.back() == options.stop) return Finish::stop;

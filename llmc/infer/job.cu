@@ -143,7 +143,7 @@ std::int64_t steps_between_reads(const Job& job, bool streams) {
     has_stop_text = has_stop_text || !prompt.entry.stop.empty();
   }
   if (streams || has_stop_text) return 1;
-  if (job.options.stop) return kCudaTarget ? 8 : 1;
+  if (!job.options.stop.empty()) return kCudaTarget ? 8 : 1;
   return 32;
 }
 
@@ -169,11 +169,10 @@ BatchShape batch_shape(const Job& job, const InferConfig& settings) {
 
 Job make_job(const InferConfig& settings) {
   ModelFiles files = read_model_files(settings);
-  const std::optional<std::int32_t> end = files.end_of_text;
   Job job;
   job.config = files.config;
   job.tokenizer = std::move(files.tokenizer);
-  PromptEncoder encoder(settings, *job.tokenizer, end, job.config.context);
+  PromptEncoder encoder(settings, *job.tokenizer, files.end_of_text(), job.config.context);
   if (settings.prompts.empty()) {
     job.prompts = {single_prompt(settings, encoder)};
   } else {
@@ -186,9 +185,10 @@ Job make_job(const InferConfig& settings) {
     prompt.max_new_tokens = std::min(prompt.entry.tokens.value_or(settings.tokens), kMaxNewTokens);
   }
   job.options = {.sampling = sampling_options(settings),
-                 .stop = settings.ignore_eos ? std::nullopt : end,
+                 .vocabulary = job.tokenizer->vocabulary_size(),
                  .slide = settings.slide};
-  check_logit_biases(job.options.sampling.logit_bias, job.config.vocabulary);
+  if (!settings.ignore_eos) job.options.stop = files.end_tokens;
+  check_logit_biases(job.options.sampling.logit_bias, job.tokenizer->vocabulary_size());
   job.samples = settings.samples;
   job.seed = static_cast<std::uint64_t>(settings.seed);
   job.stop = settings.stop;

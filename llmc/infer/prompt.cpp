@@ -27,20 +27,13 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings, std::in
 
 }  // namespace
 
-std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
-                                        const Tokenizer& tokenizer) {
-  if (config.eos_token_id && *config.eos_token_id < config.vocab_size) {
-    return static_cast<std::int32_t>(*config.eos_token_id);
-  }
-  return tokenizer.end_of_text();
-}
-
 ModelFiles read_model_files(const InferConfig& settings) {
-  const HuggingFaceConfig config = read_pretrained_config(settings.model);
   ModelFiles files{.config = read_pretrained_shape(settings.model)};
   files.tokenizer = choose_tokenizer(settings, files.config.vocabulary);
   check_vocabulary("--model " + settings.model, files.config.vocabulary, *files.tokenizer);
-  files.end_of_text = end_of_text(config, *files.tokenizer);
+  files.end_tokens = read_end_tokens(settings.model);
+  const std::optional<std::int32_t> end = files.tokenizer->end_of_text();
+  if (files.end_tokens.empty() && end) files.end_tokens = {*end};
   return files;
 }
 

@@ -11,21 +11,21 @@
 
 #include "llmc/config/infer_settings.h"
 #include "llmc/config/model_config.h"
-#include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 
 namespace llmc {
-
-// The token between documents: eos_token_id of config.json if the model has that token, otherwise
-// the tokenizer's.
-std::optional<std::int32_t> end_of_text(const HuggingFaceConfig& config,
-                                        const Tokenizer& tokenizer);
 
 // The config and the tokenizer of --model.
 struct ModelFiles {
   ModelConfig config{};
   std::unique_ptr<Tokenizer> tokenizer{};
-  std::optional<std::int32_t> end_of_text{};
+  // The tokens that end a text: those of the model (read_end_tokens), otherwise the tokenizer's
+  // end-of-text token, if it has one. The first one is also the token between documents.
+  std::vector<std::int32_t> end_tokens{};
+
+  std::optional<std::int32_t> end_of_text() const {
+    return end_tokens.empty() ? std::nullopt : std::optional(end_tokens.front());
+  }
 };
 
 // Reads them. --model must be a path of find_pretrained(). Throws if the two do not belong

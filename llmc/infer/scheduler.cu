@@ -17,7 +17,7 @@ Scheduler::Scheduler(GenerationPass& model, const SchedulerOptions& options, Mem
       host_draws_(2 * model.shape().slots * options.steps_between_reads),
       host_finish_(model.shape().slots) {
   require(options.steps_between_reads >= 1, "the host must read tokens after at least one step");
-  const std::int64_t V = model.config().vocabulary;
+  require(V() >= 1 && V() <= model.config().vocabulary, "more tokens than the model has");
   for (Tensor<std::int32_t, 1>* const ids :
        {&state_.token, &state_.position, &state_.finish, &row_slot_}) {
     plan.reserve("batch", *ids, B());
@@ -27,9 +27,9 @@ Scheduler::Scheduler(GenerationPass& model, const SchedulerOptions& options, Mem
   plan.reserve("batch", sampling_, B());
   plan.reserve("batch", bias_ids_, std::ssize(options.sampling.logit_bias));
   plan.reserve("batch", bias_values_, std::ssize(options.sampling.logit_bias));
-  plan.reserve("logits", scratch_, sampling_scratch(B(), V));
+  plan.reserve("logits", scratch_, sampling_scratch(B(), V()));
   for (const auto& [token, value] : options.sampling.logit_bias) {
-    require(token >= 0 && token < V, "a bias names a token that the model does not have");
+    require(token >= 0 && token < V(), "a bias names a token that cannot be drawn");
     host_bias_ids_.push_back(token);
     host_bias_values_.push_back(static_cast<float>(value));
   }
@@ -112,9 +112,9 @@ void Scheduler::begin_reading(std::int64_t b) {
   const std::int64_t last_position = std::min(length + remaining, max_length()) - 1;
   // After a slide, positions occur again: another seed draws other numbers there.
   const std::uint64_t seed = s.request.seed + s.num_slides * 0x9e3779b97f4a7c15u;
-  const SlotSampling sampling =
-      slot_sampling(options_.sampling, seed, s.request.sample,
-                    static_cast<std::int32_t>(last_position), options_.stop.value_or(-1));
+  const SlotSampling sampling = slot_sampling(options_.sampling, seed, s.request.sample,
+                                              static_cast<std::int32_t>(last_position),
+                                              options_.stop.empty() ? -1 : options_.stop.front());
   copy_to_device(sampling_.data + b, &sampling, 1, stream());
   copy_to_device(state_.history.data + b * max_length(), s.context.data(), length, stream());
   write_slot(b, s.context.back(), length - 1, SlotFinish::active);
@@ -177,8 +177,8 @@ std::int64_t Scheduler::steps_before_read() const {
 }
 
 void Scheduler::draw(const Tensor<const float, 2>& logits, In<std::int32_t, 1> slots) {
-  sample_next_tokens(state_, drawn_, logits, model_.config().vocabulary, slots, sampling_,
-                     bias_ids_, bias_values_, scratch_, stream());
+  sample_next_tokens(state_, drawn_, logits, V(), slots, sampling_, bias_ids_, bias_values_,
+                     scratch_, stream());
 }
 
 void Scheduler::deliver(std::int64_t count) {
@@ -197,13 +197,17 @@ void Scheduler::deliver_slot(std::int64_t b, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int32_t* const draws = host_draws_.data() + i * draws_.size();
     const std::int32_t token = draws[b];
-    if (token < 0 || token == options_.stop) break;  // the slot drew no token that is text
+    if (token < 0) break;  // the slot drew no token
+    if (std::ranges::find(options_.stop, token) != options_.stop.end()) {
+      // The device knows the first of them.
+      if (token == options_.stop.front()) break;
+      return end_early(b, finish, Finish::stop);
+    }
     s.context.push_back(token);
     ++s.num_generated;
     const auto log_probability = std::bit_cast<float>(draws[B() + b]);
     if (callbacks_->on_token(s.index, token, log_probability)) continue;
-    if (holds_position(finish)) clear_slot(b);
-    return end(b, Finish::cancelled);
+    return end_early(b, finish, Finish::cancelled);
   }
   if (finish == SlotFinish::stop) return end(b, Finish::stop);
   if (finish == SlotFinish::length) return end_of_length(b);
@@ -220,6 +224,11 @@ void Scheduler::end_of_length(std::int64_t b) {
   s.context.erase(s.context.begin(), s.context.end() - std::max<std::int64_t>(1, max_length() / 2));
   ++s.num_slides;
   begin_reading(b);
+}
+
+void Scheduler::end_early(std::int64_t b, SlotFinish finish, Finish reason) {
+  if (holds_position(finish)) clear_slot(b);
+  end(b, reason);
 }
 
 void Scheduler::end(std::int64_t b, Finish finish) {

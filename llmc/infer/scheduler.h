@@ -37,11 +37,15 @@ struct GenerationRequest {
 
 struct SchedulerOptions {
   SamplingOptions sampling{};
-  std::optional<std::int32_t> stop{};  // the token that ends a text and is not part of it
+  std::vector<std::int32_t> stop{};  // tokens that end a text and are not part of it
+  // Tokens from this number on are never drawn; empty: all tokens of the model may be. A padded
+  // vocabulary has embedding rows without a token.
+  std::optional<std::int64_t> vocabulary{};
   // At the end of the context, read the last half of it again, as a prompt, and continue.
   bool slide = false;
   // Maximum number of steps, at least 1, that the host submits before it waits for their tokens. It
-  // does not change the texts. A slot whose text ends earlier by the stop token, by on_token() or
+  // does not change the texts. A slot whose text ends earlier by another stop token than the
+  // first, by on_token() or
   // because logits are not finite takes part in the other steps in vain.
   std::int64_t steps_between_reads = 1;
 };
@@ -90,6 +94,8 @@ class Scheduler {
     std::uint64_t num_slides = 0;
   };
 
+  // The number of tokens that may be drawn.
+  std::int64_t V() const { return options_.vocabulary.value_or(model_.config().vocabulary); }
   std::int64_t B() const { return model_.shape().slots; }
   std::int64_t max_length() const { return model_.config().context; }
   Stream& stream() { return model_.stream(); }
@@ -141,6 +147,9 @@ class Scheduler {
 
   // A text has all its tokens, or fills the context.
   void end_of_length(std::int64_t b);
+
+  // Ends the sequence of a slot that the device has not ended.
+  void end_early(std::int64_t b, SlotFinish finish, Finish reason);
 
   // A slot at position 0 costs the least attention.
   void clear_slot(std::int64_t b) { write_slot(b, 0, 0, SlotFinish::idle); }

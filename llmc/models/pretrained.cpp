@@ -1,11 +1,13 @@
 #include "llmc/models/pretrained.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/similar_path.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/generation_config.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
 
 namespace llmc {
@@ -58,9 +60,30 @@ ModelConfig read_pretrained_shape(const std::filesystem::path& path) {
   return from_huggingface(read_pretrained_config(path), file.string());
 }
 
+std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path) {
+  const HuggingFaceConfig config = read_pretrained_config(path);
+  std::vector<std::int64_t> all;
+  if (!is_llmc_model_file(path)) all = read_generation_end_tokens(path);
+  all.insert(all.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
+  std::vector<std::int32_t> tokens;
+  for (const std::int64_t id : all) {
+    if (id >= config.vocab_size) continue;
+    const auto token = static_cast<std::int32_t>(id);
+    if (std::ranges::find(tokens, token) == tokens.end()) tokens.push_back(token);
+  }
+  return tokens;
+}
+
 void check_vocabulary(const std::string& weights, std::int64_t vocabulary,
                       const Tokenizer& tokenizer) {
-  if (tokenizer.vocabulary_size() == vocabulary) return;
+  const std::int64_t surplus = vocabulary - tokenizer.vocabulary_size();
+  if (surplus == 0) return;
+  if (surplus > 0 && tokenizer.has_text()) {
+    Notice::print(weights + " has " + std::to_string(surplus) +
+                  " embedding rows without a token of the tokenizer " + tokenizer.name() +
+                  ": they are never generated");
+    return;
+  }
   fail(weights + " has a vocabulary of " + std::to_string(vocabulary) + " tokens, the tokenizer " +
            tokenizer.name() + " has " + std::to_string(tokenizer.vocabulary_size()),
        "give the " + quantity("tokenizer") + " that the weights were trained with");

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "llmc/config/huggingface_shape.h"
 #include "llmc/config/model_config.h"
@@ -36,8 +37,13 @@ HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path);
 // The shape of this model. Throws if the engine does not support it.
 ModelConfig read_pretrained_shape(const std::filesystem::path& path);
 
-// Throws unless the model has one embedding row per token of the tokenizer. Errors name the model's
-// origin, `weights`, such as "--model DIR".
+// The tokens that end a text: eos_token_id of generation_config.json, then that of config.json,
+// each once. Ids that the model does not have are not among them.
+std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path);
+
+// Throws unless the model has an embedding row for each token of the tokenizer. It may have more
+// rows, as a padded vocabulary has; a notice states their number. Errors name the model's origin,
+// `weights`, such as "--model DIR".
 void check_vocabulary(const std::string& weights, std::int64_t vocabulary,
                       const Tokenizer& tokenizer);
 

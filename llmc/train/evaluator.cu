@@ -150,7 +150,11 @@ Prompts Evaluator::sample(std::int64_t count, std::int64_t tokens, std::uint64_t
                           std::int64_t step) {
   Prompts samples(static_cast<std::size_t>(count), prompt_);
   SequenceReader reader(runner_, count);
-  generate(reader, Prompts(samples), {.tokens = tokens, .seed = seed, .step = step},
+  generate(reader, Prompts(samples),
+           {.tokens = tokens,
+            .seed = seed,
+            .step = step,
+            .vocabulary = data_.tokenizer->vocabulary_size()},
            [&](std::int64_t b, std::int32_t token) {
              samples[static_cast<std::size_t>(b)].push_back(token);
              return !(b == 0 ? stop_.agree() : stop_.requested());

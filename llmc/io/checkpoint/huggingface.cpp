@@ -13,6 +13,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/base/shell_word.h"
 #include "llmc/device/dtype.h"
+#include "llmc/io/checkpoint/token_ids.h"
 
 namespace llmc {
 
@@ -49,13 +50,10 @@ double probability(const Json& json, const char* key, double default_value,
   return number;
 }
 
-// Returns a token id, or nothing if it is absent or null. For a list (several end tokens), returns
-// the first one.
+// Returns the first of token_ids(), or nothing.
 std::optional<std::int64_t> token_id(const Json& json, const char* key, const std::string& file) {
-  const Json* value = json_member(json, key);
-  if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
-  if (value == nullptr || value->is_null()) return std::nullopt;
-  return json_size(*value, file + ": " + key);
+  const std::vector<std::int64_t> ids = token_ids(json, key, file);
+  return ids.empty() ? std::nullopt : std::optional(ids.front());
 }
 
 void check_architecture(const Json& json, const std::string& file) {
@@ -133,7 +131,7 @@ HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::str
   config.attn_pdrop = probability(json, "attn_pdrop", 0.1, file);
   config.resid_pdrop = probability(json, "resid_pdrop", 0.1, file);
   config.bos_token_id = token_id(json, "bos_token_id", file);
-  config.eos_token_id = token_id(json, "eos_token_id", file);
+  config.eos_token_ids = token_ids(json, "eos_token_id", file);
   return config;
 }
 
@@ -190,7 +188,7 @@ std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype
                      {"tie_word_embeddings", config.tie_word_embeddings},
                      {"use_cache", true},
                      {"bos_token_id", optional_json(config.bos_token_id)},
-                     {"eos_token_id", optional_json(config.eos_token_id)},
+                     {"eos_token_id", token_ids_json(config.eos_token_ids)},
                      {"torch_dtype", dtype == TensorDtype::bf16 ? "bfloat16" : "float32"}};
   return json.dump(2) + "\n";
 }

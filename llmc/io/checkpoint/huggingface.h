@@ -44,7 +44,7 @@ struct HuggingFaceConfig {
   // transformers uses 0.1.
   double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
   std::optional<std::int64_t> bos_token_id = 50256;
-  std::optional<std::int64_t> eos_token_id = 50256;
+  std::vector<std::int64_t> eos_token_ids = {50256};  // each of them ends a text
 
   bool operator==(const HuggingFaceConfig&) const = default;
 };

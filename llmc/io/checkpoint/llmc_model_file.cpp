@@ -44,7 +44,9 @@ HuggingFaceConfig LlmcModelFile::config() const {
   config.n_layer = L_;
   config.n_head = NH_;
   config.n_embd = C_;
-  if (V_ != 50257) config.bos_token_id = config.eos_token_id = std::nullopt;
+  if (V_ == 50257) return config;
+  config.bos_token_id.reset();
+  config.eos_token_ids.clear();
   return config;
 }
 

@@ -7,15 +7,16 @@
 
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/io/checkpoint/token_ids.h"
 
 namespace llmc {
 
 std::string generation_config_text(const HuggingFaceConfig& config) {
   Json json = {{"_from_model_config", false}};
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
-  if (config.eos_token_id) {
-    json["eos_token_id"] = *config.eos_token_id;
-    json["pad_token_id"] = *config.eos_token_id;
+  if (!config.eos_token_ids.empty()) {
+    json["eos_token_id"] = token_ids_json(config.eos_token_ids);
+    json["pad_token_id"] = config.eos_token_ids.front();
   }
   constexpr std::int64_t kMaxNewTokens = 128;
   json["max_new_tokens"] = std::clamp<std::int64_t>(config.n_positions / 2, 1, kMaxNewTokens);

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "llmc/io/checkpoint/generation_config.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/huggingface.h"
 
 namespace llmc {
 
 inline constexpr const char* kModelCardName = "README.md";
-inline constexpr const char* kGenerationConfigName = "generation_config.json";
 
 // A loss on a text, in nats per token.
 struct MeasuredLoss {
