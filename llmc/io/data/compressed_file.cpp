@@ -103,7 +103,7 @@ void unzstd(std::span<const std::byte> bytes, const std::string& path, const Tex
     const std::size_t status = ::ZSTD_decompressStream(stream.get(), &output, &input);
     if (::ZSTD_getErrorCode(status) == ZSTD_error_frameParameter_windowTooLarge) {
       fail(path + " needs a zstd window of more than 128 MiB",
-           "compress it again: zstd -dc --long=31 FILE | zstd > NEW");
+           "compress it again: zstd -dc -M2048MB FILE | zstd > NEW");
     }
     if (::ZSTD_isError(status) != 0) {
       fail_damaged(path, "zstd", input.pos, ::ZSTD_getErrorName(status));
