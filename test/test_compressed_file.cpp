@@ -106,6 +106,17 @@ TEST_CASE("damage and bytes that follow the data are errors with their place") {
   CHECK(contains(fault(gzip("a") + zstd("b")), "bytes after its gzip data"));
 }
 
+TEST_CASE("a zstd window of up to 128 MiB is accepted") {
+  // A frame of one empty block. The exponent of its window is in the upper five bits of the sixth
+  // byte: 2^(10 + exponent) bytes.
+  const auto frame = [](int exponent) {
+    const char window = static_cast<char>(exponent << 3);
+    return std::string("\x28\xb5\x2f\xfd\0", 5) + window + std::string("\1\0\0", 3);
+  };
+  CHECK(unpacked(frame(17)) == "");
+  CHECK(contains(fault(frame(18)), "a.gz needs a zstd window of more than 128 MiB"));
+}
+
 TEST_CASE("compressed texts are read like plain ones, by training and by tokenize") {
   const TemporaryDirectory directory;
   const std::string lines = "{\"text\": \"ab\"}\n{\"text\": \"c\"}\n";

@@ -8,7 +8,9 @@ Prints and exits as test_programs.py does.
 """
 import gzip
 import json
+import os
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -195,6 +197,13 @@ def test_texts_that_are_meant_in_another_way_are_reported_once(program):
     program.run("--train", "s.jsonl", *common, "documents.jsonl", "--document-mask")
     done = program.run("--train", "s.txt", "--split-on", "<|endoftext|>", *common, "split.jsonl", "--document-mask")
     expect(not warnings_of(done) and losses(program, "split.jsonl") == losses(program, "documents.jsonl"), done.stderr)
+
+
+def test_a_pipe_is_examined_like_a_file(program):
+    os.mkfifo(program.folder / "pipe.json")
+    with subprocess.Popen(["sh", "-c", "printf '{\"text\": \"%0999d\"}\\n' 1 > pipe.json"], cwd=program.folder):
+        done = program.run("--train", "pipe.json", *SMALL, *QUIET, "--steps", 1)
+    expect(len(warnings_of(done)) == 1 and "pipe.json looks like JSON lines" in done.stderr, done.stderr)
 
 
 def test_compressed_texts_train_like_plain_ones(program):

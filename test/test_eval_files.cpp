@@ -1,6 +1,7 @@
 // Files of evaluation tasks, the token rows made from them, and the metrics computed from scores.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
@@ -19,6 +20,7 @@
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/id_tokenizer.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
+#include "test/compressed_samples.h"
 #include "test/eval_samples.h"
 
 using namespace llmc;
@@ -46,6 +48,16 @@ TEST_SUITE("eval_files") {
     for (const char* bad : {"lambda:x", "lambada", "lambada:", ":x", "", "LAMBADA:x"}) {
       check_message(complaint([&] { parse_eval_spec(bad); }), {bad, "TASK:FILE", "hellaswag"});
     }
+  }
+
+  TEST_CASE("compressed files are read like plain ones") {
+    CHECK(read_lambada(Sample(gzip("{\"text\": \"a last\"}\n")).path()).at(0).word == " last");
+    const Sample plain("the king"), packed(zstd("the king"));
+    const PerplexityTask::Options options{.T = 8, .stride = 4};
+    const PerplexityTask expected("x", plain.path(), ByteTokenizer(), options);
+    const PerplexityTask task("x", packed.path(), ByteTokenizer(), options);
+    CHECK(std::ranges::equal(task.tokens(), expected.tokens()));
+    CHECK(contains(task.protocol(), "8 bytes"));
   }
 
   TEST_CASE("LAMBADA: the last word follows the last space") {

@@ -13,6 +13,7 @@
 #include "llmc/base/json.h"
 #include "llmc/infer/completion.h"
 #include "llmc/infer/prompt_list.h"
+#include "test/compressed_samples.h"
 #include "test/support.h"
 
 TEST_SUITE_BEGIN("prompt_list");
@@ -200,6 +201,11 @@ TEST_CASE("a missing or empty file is one error, and other encodings are warned 
   CHECK(contains(file.warnings, "a.txt looks like Latin-1"));
   CHECK(file.entries.size() == 40);
   CHECK(listed("a.txt", "caf\u00e9\n").warnings == "");
+}
+
+TEST_CASE("compressed prompts are read like plain ones") {
+  CHECK(listed("a.txt.gz", llmc_test::gzip("one\ntwo\n")).entries.at(1).prompt == "two");
+  CHECK(listed("a.jsonl.zst", llmc_test::zstd("{\"prompt\": \"x\"}")).entries.at(0).prompt == "x");
 }
 
 TEST_CASE("--json keeps its keys and their order, --jsonl has its own") {

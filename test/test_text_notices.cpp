@@ -69,6 +69,14 @@ TEST_CASE("line ends of Windows are reported") {
   CHECK(warnings_of("a\r\nb\nc\n").empty());
 }
 
+TEST_CASE("the warning about JSON lines in another encoding does not say that the bytes are used") {
+  const std::string line = "{\"text\": \"caf\xe9 na\xefve\"}\n";
+  CHECK(contains(warnings_of(line), "its bytes are used as they are; convert it with iconv"));
+  const std::string warning =
+      warnings_of(line, {.kind = DocumentFormat::Kind::json_lines, .separator = {}});
+  CHECK(contains(warning, "a.txt looks like Latin-1 (ISO 8859-1): convert it with iconv"));
+}
+
 TEST_CASE("several files give one warning per kind") {
   const std::string all = warnings([](TextNotices& notices) {
     for (const char* path : {"a", "b", "c"}) notices.examine("x\r\n<|endoftext|>\r\n", path, kText);

@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <array>
@@ -100,6 +101,10 @@ void unzstd(std::span<const std::byte> bytes, const std::string& path, const Tex
     ZSTD_outBuffer output{buffer.get(), kUnpackPiece, 0};
     const std::size_t before = input.pos;
     const std::size_t status = ::ZSTD_decompressStream(stream.get(), &output, &input);
+    if (::ZSTD_getErrorCode(status) == ZSTD_error_frameParameter_windowTooLarge) {
+      fail(path + " needs a zstd window of more than 128 MiB",
+           "compress it again: zstd -dc -M2048MB FILE | zstd > NEW");
+    }
     if (::ZSTD_isError(status) != 0) {
       fail_damaged(path, "zstd", input.pos, ::ZSTD_getErrorName(status));
     }

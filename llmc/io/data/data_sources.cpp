@@ -10,6 +10,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
 #include "llmc/io/data/compressed_file.h"
+#include "llmc/io/data/input_file.h"
 #include "llmc/io/data/megatron_file.h"
 #include "llmc/io/data/tokenize_text.h"
 
@@ -112,6 +113,7 @@ TokenData SourceReader::text_tokens(const std::string& file, const DocumentForma
       [&](std::string_view text) {
         const std::string hint = "give a text, JSON lines (.jsonl) or tokens (.bin)";
         require(!text.empty(), file + " is empty", hint);
+        if (is_first_time && is_pipe(file)) notices_.examine(text, file, format);
         auto ids = is_json || format.separator ? tokenize_documents(text, file, format, tokenizer_,
                                                                     skips ? &skipped : nullptr)
                                                : tokenize_text(text, file, tokenizer_);

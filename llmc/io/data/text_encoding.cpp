@@ -107,11 +107,18 @@ std::string encoding_problem(std::string_view text) {
                               : likely("Latin-1 (ISO 8859-1)", "ISO-8859-1");
 }
 
-void warn_about_encoding(std::string_view text, const std::string& path) {
-  const std::string problem = encoding_problem(text);
+void warn_about_encoding(std::string_view text, const std::string& path, bool is_json) {
+  std::string problem = encoding_problem(text);
   if (problem.empty()) return;
   const std::string kind = packed_kind(text, path);
   if (!kind.empty()) fail(path + " is not a text: it is " + kind);
+  if (is_json) {
+    for (const std::string phrase :
+         {"its bytes are used as they are; ", "they are used as they are; "}) {
+      const std::size_t at = problem.find(phrase);
+      if (at != problem.npos) problem.erase(at, phrase.size());
+    }
+  }
   Notice::warn("warning: " + path + " " + problem);
 }
 

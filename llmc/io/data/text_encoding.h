@@ -14,7 +14,8 @@ namespace llmc {
 std::string encoding_problem(std::string_view text);
 
 // Prints one warning if the text of the file `path` is probably not meant as UTF-8. Throws if it is
-// of a kind that is no text (packed_kind.h).
-void warn_about_encoding(std::string_view text, const std::string& path);
+// of a kind that is no text (packed_kind.h). JSON has no bytes that are not UTF-8, so for
+// `is_json` the warning does not say that they are used.
+void warn_about_encoding(std::string_view text, const std::string& path, bool is_json = false);
 
 }  // namespace llmc

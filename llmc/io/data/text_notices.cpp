@@ -87,7 +87,7 @@ std::string TextNotices::Texts::names() const {
 
 void TextNotices::examine(std::string_view text, const std::string& path,
                           const DocumentFormat& format) {
-  warn_about_encoding(text, path);
+  warn_about_encoding(text, path, format.kind == DocumentFormat::Kind::json_lines);
   if (format.kind != DocumentFormat::Kind::text) return;
   const std::string_view start = text.substr(0, kExaminedBytes);
   if (looks_like_json_lines(start)) return json_lines_.add(path, 1);
