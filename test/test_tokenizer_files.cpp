@@ -46,8 +46,25 @@ Json words_json() {
 
 // An entry of added_tokens.
 Json added_token(const std::string& content, std::int64_t id) {
-  return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
-          {"rstrip", false}, {"normalized", true}, {"special", false}};
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
+constexpr const char* kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Pre-tokenizers.
+Json sequence(const std::vector<Json>& steps) {
+  return {{"type", "Sequence"}, {"pretokenizers", steps}};
+}
+Json split(const std::string& pattern) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+Json byte_level_alone() {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
 }
 
 const std::string kText = "hello w\xc3\xa9 <|endoftext|> \xff\xc3 llo\n";
@@ -143,6 +160,14 @@ TEST_CASE("equivalent forms of tokenizer.json are accepted") {
       [](Json& j) { j["model"].erase("ignore_merges"), j["model"].erase("byte_fallback"); },
       [](Json& j) { j.erase("truncation"), j.erase("padding"), j.erase("post_processor"); },
       [](Json& j) { j["model"]["continuing_subword_prefix"] = nullptr; },
+      // The settings of an earlier call.
+      [](Json& j) {
+        j["truncation"] = {{"max_length", 8}}, j["padding"] = {{"strategy", {{"Fixed", 32}}}};
+      },
+      [](Json& j) { j["pre_tokenizer"] = sequence({j["pre_tokenizer"]}); },
+      [](Json& j) {
+        j["pre_tokenizer"] = sequence({split(kGpt2Pattern), byte_level_alone()});
+      },
       [](Json& j) {
         j["post_processor"] = {
             {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}};
@@ -186,11 +211,6 @@ std::vector<Fault> faults_of_keys() {
          j["normalizer"] = {{"type", "NFC"}};
        },
        ": normalizer is {\"type\":\"NFC\"}"},
-      {[](Json& j) {
-         j["truncation"] = {{"max_length", 8}};
-       },
-       ": truncation is {"},
-      {[](Json& j) { j["padding"] = 1; }, ": padding is 1"},
       {[](Json& j) { j.erase("pre_tokenizer"); }, " has no \"pre_tokenizer\""},
       {[](Json& j) { j["pre_tokenizer"]["type"] = "Whitespace"; },
        ": pre_tokenizer.type is \"Whitespace\""},
@@ -198,6 +218,20 @@ std::vector<Fault> faults_of_keys() {
        ": pre_tokenizer.add_prefix_space is true"},
       {[](Json& j) { j["pre_tokenizer"]["use_regex"] = false; },
        ": pre_tokenizer.use_regex is false"},
+      {[](Json& j) {
+         j["pre_tokenizer"] = sequence({j["pre_tokenizer"], j["pre_tokenizer"]});
+       },
+       ": pre_tokenizer.pretokenizers[0].type is \"ByteLevel\""},
+      {[](Json& j) { j["pre_tokenizer"] = sequence({}); },
+       ": pre_tokenizer.pretokenizers is not a list of ByteLevel, or of Split and ByteLevel"},
+      {[](Json& j) {
+         j["pre_tokenizer"] = sequence({split("\\s+"), byte_level_alone()});
+       },
+       ": pre_tokenizer.pretokenizers[0].pattern is {\"Regex\":\"\\\\s+\"}"},
+      {[](Json& j) {
+         j["pre_tokenizer"] = sequence({split(kGpt2Pattern), j["pre_tokenizer"]});
+       },
+       ": pre_tokenizer.pretokenizers[1].use_regex is true"},
       {[](Json& j) { j["decoder"] = nullptr; }, " has no \"decoder\""},
       {[](Json& j) {
          j["post_processor"] = {{"type", "BertProcessing"}};
@@ -214,14 +248,17 @@ std::vector<Fault> faults_of_tokens(const std::string& path) {
   return {
       {[](Json& j) { j["added_tokens"] = 3; }, ": added_tokens is not a list"},
       {[](Json& j) { j["added_tokens"][0] = 3; }, ": added_tokens[0] is 3, not a JSON object"},
-      {[](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, ": added_tokens[0].lstrip is true"},
+      {[](Json& j) { j["added_tokens"][0]["single_word"] = true; },
+       ": added_tokens[0].single_word is true"},
+      {[](Json& j) { j["added_tokens"][0]["lstrip"] = 1; },
+       ": added_tokens[0].lstrip is not true or false"},
+      {[](Json& j) { j["added_tokens"][0]["id"] = 16777216; },
+       ": added_tokens[0].id: the id of \"<|endoftext|>\" is 16777216"},
       {[](Json& j) { j["added_tokens"][0]["content"] = ""; }, ": added_tokens[0].content is empty"},
       {[](Json& j) { j["added_tokens"][0].erase("id"); }, ": added_tokens[0] has no \"id\""},
       {[](Json& j) { j["added_tokens"][0]["id"] = 261; },
        ": added_tokens: the id of \"<|endoftext|>\" is 261, but in " + path +
            ": model.vocab it is 262"},
-      {[](Json& j) { j["added_tokens"].push_back(added_token("<s>", 264)); },
-       ": added_tokens: the id of \"<s>\" is 264, but there are only 264 tokens"},
       {[](Json& j) { j["added_tokens"].push_back(added_token("<s>", 7)); },
        ": added_tokens: the id of \"<s>\" is 7, which is also the id of another token"},
       {[](Json& j) { j["added_tokens"].push_back(j["added_tokens"][0]); },
@@ -325,6 +362,18 @@ TEST_CASE("a damaged file is an error that names it") {
   std::filesystem::create_symlink("encoder.json", linked.file("encoder.json"));
   CHECK(contains(complaint([&] { llmc::make_tokenizer(linked.path().string()); }),
                  "cannot examine " + linked.file("encoder.json")));
+}
+
+TEST_CASE("merges.txt may have the line ends of Windows") {
+  const TemporaryDirectory directory;
+  const llmc_test::SmallVocabulary vocabulary(kFewMerges);
+  write(directory.file("vocab.json"), vocabulary.json());
+  std::string merges = vocabulary.bpe();
+  for (std::size_t at = 0; (at = merges.find('\n', at)) != merges.npos; at += 2) {
+    merges.insert(at, "\r");
+  }
+  write(directory.file("merges.txt"), merges);
+  CHECK(llmc::make_tokenizer(directory.path().string())->encode("hello w") == Ids{260, 259});
 }
 
 TEST_CASE("added_tokens.json and tokenizer_config.json are read too") {

@@ -210,7 +210,7 @@ TEST_CASE("tokens match those of transformers' AutoTokenizer created from our fi
   if (data.empty()) return;
   const TemporaryDirectory at;
   const auto tokenizer = prepare(at, data + "/gpt2");
-  llmc::BpeVocabulary plain{.bytes = {}, .merges = {}, .special = {}, .byte_ids = {}};
+  llmc::BpeVocabulary plain{.bytes = {}, .merges = {}, .added = {}, .byte_ids = {}};
   for (const std::uint8_t byte : llmc::kByteOrder)
     plain.bytes.emplace_back(1, static_cast<char>(byte));
   save(llmc::bpe_files(plain), at.path() / "plain");

@@ -83,7 +83,7 @@ Settings<TrainProgram> data_rows() {
        .help = "number of different tokens in token files that are used without a tokenizer",
        .fallback = {"that of --init-from, else 50257 (GPT-2)",
                     [](const Resolution<TrainProgram>& r) {
-                      return r.facts.default_shape.vocabulary;
+                      return r.facts.weights.value_or(r.facts.default_shape).vocabulary;
                     }},
        .range = at_least(1),
        .excluded_flags = {"--tokenizer"},

@@ -19,6 +19,13 @@ BpeListing::NamedIds named_ids(const Json& json, const std::string& what) {
   return ids;
 }
 
+std::int32_t token_id(std::int64_t id, const std::string& source, const std::string& name) {
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 24;
+  if (id < kMaxTokens) return static_cast<std::int32_t>(id);
+  fail(source + ": the id of " + in_quotes(name) + " is " + std::to_string(id),
+       "allowed: 0 to " + std::to_string(kMaxTokens - 1));
+}
+
 std::pair<std::string, std::string> two_names(std::string_view line, const std::string& location) {
   const std::size_t space = line.find(' ');
   if (space == line.npos || space != line.rfind(' ')) {
@@ -37,7 +44,9 @@ void list_merges(const std::filesystem::path& path, BpeListing& listing) {
       continue;
     }
     const std::string location = path.string() + ", line " + std::to_string(lines.number()) + ": ";
-    listing.merges.push_back(two_names(lines.line(), location));
+    std::string_view line = lines.line();
+    if (line.ends_with('\r')) line.remove_suffix(1);  // a file with the line ends of Windows
+    listing.merges.push_back(two_names(line, location));
   }
 }
 
@@ -78,9 +87,11 @@ BpeVocabulary read_bpe_pair(const std::filesystem::path& directory) {
   bpe::list_merges(merges, listing);
   const std::filesystem::path added = directory / "added_tokens.json";
   if (path_exists(added)) {
-    listing.special_source = added.string();
-    listing.special = bpe::named_ids(parse_json(read_file(added), listing.special_source),
-                                     listing.special_source);
+    listing.added_source = added.string();
+    const Json tokens = parse_json(read_file(added), listing.added_source);
+    for (const auto& [text, id] : bpe::named_ids(tokens, listing.added_source)) {
+      listing.added.push_back({text, bpe::token_id(id, listing.added_source, text)});
+    }
   }
   return make_bpe_vocabulary(listing);
 }

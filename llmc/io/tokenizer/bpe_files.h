@@ -19,6 +19,9 @@ namespace bpe {
 BpeListing::NamedIds named_ids(const Json& json, const std::string& what);
 
 // Parses "a b"; `location` names the place of the line in errors.
+// Returns the id of a token. Throws if it is too large for a vocabulary.
+std::int32_t token_id(std::int64_t id, const std::string& source, const std::string& name);
+
 std::pair<std::string, std::string> two_names(std::string_view line, const std::string& location);
 
 // Reads one merge per line. The first line may be a version.

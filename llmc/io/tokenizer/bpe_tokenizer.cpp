@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "llmc/io/tokenizer/added_tokens.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
 
 namespace llmc {
@@ -12,8 +13,9 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, std::string name)
     const auto rank = static_cast<std::int32_t>(ranks_.size());
     ranks_.emplace(pair_key(merge.left, merge.right), rank);
   }
-  for (const SpecialToken& token : vocabulary_.special) {
+  for (const AddedToken& token : vocabulary_.added) {
     if (token.text == kEndOfText) end_of_text_ = token.id;
+    has_plain_added_ = has_plain_added_ || !token.special;
   }
 }
 
@@ -22,8 +24,28 @@ std::int64_t BpeTokenizer::vocabulary_size() const {
 }
 
 std::vector<std::int32_t> BpeTokenizer::encode(std::string_view text) const {
+  if (has_plain_added_) return encode_added(text, false);
   std::vector<std::int32_t> tokens;
   tokens.reserve(text.size() / 4);
+  encode_plain(text, tokens);
+  return tokens;
+}
+
+std::vector<std::int32_t> BpeTokenizer::encode_with_special(std::string_view text) const {
+  return encode_added(text, true);
+}
+
+std::vector<std::int32_t> BpeTokenizer::encode_added(std::string_view text,
+                                                     bool with_special) const {
+  std::vector<std::int32_t> tokens;
+  split_added_tokens(text, vocabulary_.added,
+                     [&](const AddedToken& token) { return with_special || !token.special; },
+                     {.text = [&](std::string_view part) { encode_plain(part, tokens); },
+                      .token = [&](const AddedToken& token) { tokens.push_back(token.id); }});
+  return tokens;
+}
+
+void BpeTokenizer::encode_plain(std::string_view text, std::vector<std::int32_t>& tokens) const {
   // Most pieces of a long text occur in it several times. Maps a piece to the range [from, to) of
   // its tokens in `tokens`.
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> cache;
@@ -39,7 +61,6 @@ std::vector<std::int32_t> BpeTokenizer::encode(std::string_view text) const {
     const auto [from, to] = entry->second;
     for (std::size_t i = from; i < to; ++i) tokens.push_back(tokens[i]);
   });
-  return tokens;
 }
 
 std::string BpeTokenizer::decode(std::span<const std::int32_t> tokens) const {

@@ -43,7 +43,10 @@ class BpeTokenizer : public Tokenizer {
 
   std::optional<std::int32_t> end_of_text() const override { return end_of_text_; }
   std::string name() const override { return name_; }
-  std::vector<SpecialToken> special_tokens() const override { return vocabulary_.special; }
+  std::vector<AddedToken> added_tokens() const override { return vocabulary_.added; }
+  // Whether ordinary texts are searched for added tokens.
+  bool has_plain_added_tokens() const { return has_plain_added_; }
+  std::vector<std::int32_t> encode_with_special(std::string_view text) const override;
   std::vector<TextFile> files() const override;
 
  private:
@@ -62,6 +65,12 @@ class BpeTokenizer : public Tokenizer {
     std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
   };
 
+  // Appends the tokens of a text without added tokens.
+  void encode_plain(std::string_view text, std::vector<std::int32_t>& tokens) const;
+
+  // The tokens of a text. `with_special`: special tokens that it spells out become these tokens.
+  std::vector<std::int32_t> encode_added(std::string_view text, bool with_special) const;
+
   static std::uint64_t pair_key(std::int32_t left, std::int32_t right);
 
   // Appends the tokens of one piece. Candidate merges wait in a heap, so a piece of n bytes takes
@@ -73,6 +82,7 @@ class BpeTokenizer : public Tokenizer {
   Gpt2Splitter splitter_;
   BpeVocabulary vocabulary_;
   std::optional<std::int32_t> end_of_text_;
+  bool has_plain_added_ = false;
   std::unordered_map<std::uint64_t, std::int32_t> ranks_;  // rank of each merge, by pair_key
 };
 

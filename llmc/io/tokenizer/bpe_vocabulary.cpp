@@ -38,30 +38,30 @@ void place(BpeVocabulary& vocabulary, Ids& ids, const std::string& source, const
 
 namespace {
 
-// Fills vocabulary.bytes and vocabulary.special.
+// Fills vocabulary.bytes and vocabulary.added.
 Ids place_all(BpeVocabulary& vocabulary, const BpeListing& listing) {
-  std::unordered_map<std::string_view, std::int64_t> special(listing.special.begin(),
-                                                             listing.special.end());
-  if (special.size() != listing.special.size()) {
-    fail(listing.special_source + ": a token is listed twice");
+  std::unordered_map<std::string_view, std::int64_t> added;
+  for (const AddedToken& token : listing.added) added.emplace(token.text, token.id);
+  if (added.size() != listing.added.size()) {
+    fail(listing.added_source + ": a token is listed twice");
   }
-  std::size_t size = listing.ids.size() + special.size();
-  for (const auto& [name, id] : listing.ids) size -= special.count(name);
+  std::size_t size = listing.ids.size() + added.size();
+  for (const auto& [name, id] : listing.ids) size -= added.count(name);
   vocabulary.bytes.resize(size);
   Ids ids;
   for (const auto& [name, id] : listing.ids) {
-    const auto entry = special.find(name);
-    if (entry == special.end()) {
+    const auto entry = added.find(name);
+    if (entry == added.end()) {
       place(vocabulary, ids, listing.ids_source, name, id, bytes_of_name(name).value_or(""));
     } else if (entry->second != id) {
-      fail(listing.special_source + ": the id of " + in_quotes(name) + " is " +
+      fail(listing.added_source + ": the id of " + in_quotes(name) + " is " +
            std::to_string(entry->second) + ", but in " + listing.ids_source + " it is " +
            std::to_string(id));
     }
   }
-  for (const auto& [text, id] : listing.special) {
-    place(vocabulary, ids, listing.special_source, text, id, text);
-    vocabulary.special.push_back({text, static_cast<std::int32_t>(id)});
+  for (const AddedToken& token : listing.added) {
+    place(vocabulary, ids, listing.added_source, token.text, token.id, token.text);
+    vocabulary.added.push_back(token);
   }
   return ids;
 }
@@ -70,9 +70,10 @@ Ids place_all(BpeVocabulary& vocabulary, const BpeListing& listing) {
 void find_bytes(BpeVocabulary& vocabulary, const Ids& ids, const BpeListing& listing) {
   for (std::size_t byte = 0; byte < 256; ++byte) {
     const auto entry = ids.find(name_of_bytes(std::string(1, static_cast<char>(byte))));
-    const bool exists = entry != ids.end() &&
-                        std::none_of(vocabulary.special.begin(), vocabulary.special.end(),
-                                     [&](const SpecialToken& t) { return t.id == entry->second; });
+    const bool exists =
+        entry != ids.end() &&
+        std::none_of(vocabulary.added.begin(), vocabulary.added.end(),
+                     [&](const AddedToken& t) { return t.special && t.id == entry->second; });
     if (!exists) {
       fail(listing.ids_source + " has no token for the byte " + std::to_string(byte),
            "give a byte-level vocabulary, which has a token for each of the 256 bytes");
@@ -108,16 +109,16 @@ std::vector<bool> add_merges(BpeVocabulary& vocabulary, const Ids& ids, const Bp
 // Throws if a merge produces a special token: a document could then contain its own end.
 void check_special(const BpeVocabulary& vocabulary, const std::vector<bool>& is_merged,
                    const BpeListing& listing) {
-  for (const SpecialToken& token : vocabulary.special) {
-    if (!is_merged[static_cast<std::size_t>(token.id)]) continue;
-    fail(listing.special_source + ": " + in_quotes(token.text) + " is also the result of a merge",
+  for (const AddedToken& token : vocabulary.added) {
+    if (!token.special || !is_merged[static_cast<std::size_t>(token.id)]) continue;
+    fail(listing.added_source + ": " + in_quotes(token.text) + " is also the result of a merge",
          "remove the merge: plain text must never encode to a special token");
   }
 }
 
 // A truncated list of merges would still encode every text, but into other tokens. So each token
-// must be a byte, the product of a merge, special, or named <...> as special tokens are. With
-// listing.infer_special, adds those named <...> to vocabulary.special.
+// must be a byte, the product of a merge, added, or named <...> as special tokens are. With
+// listing.infer_special, adds those named <...> to vocabulary.added.
 void check_complete(BpeVocabulary& vocabulary, const Ids& ids,
                     const std::vector<bool>& is_reachable, const BpeListing& listing) {
   auto first = static_cast<std::int32_t>(vocabulary.bytes.size());
@@ -126,7 +127,7 @@ void check_complete(BpeVocabulary& vocabulary, const Ids& ids,
     if (is_reachable[static_cast<std::size_t>(id)]) continue;
     if (name.starts_with('<') && name.ends_with('>')) {
       const bool plain = vocabulary.bytes[static_cast<std::size_t>(id)] == name;
-      if (listing.infer_special && plain) vocabulary.special.push_back({name, id});
+      if (listing.infer_special && plain) vocabulary.added.push_back({name, id});
     } else if (id < first) {
       first = id;
       missing = name;
@@ -150,10 +151,10 @@ BpeVocabulary make_bpe_vocabulary(const BpeListing& listing) {
   bpe::check_special(vocabulary, is_reachable, listing);
   const auto mark = [&](std::int32_t id) { is_reachable[static_cast<std::size_t>(id)] = true; };
   for (const std::int32_t id : vocabulary.byte_ids) mark(id);
-  for (const SpecialToken& token : vocabulary.special) mark(token.id);
+  for (const AddedToken& token : vocabulary.added) mark(token.id);
   bpe::check_complete(vocabulary, ids, is_reachable, listing);
-  std::sort(vocabulary.special.begin(), vocabulary.special.end(),
-            [](const SpecialToken& a, const SpecialToken& b) { return a.id < b.id; });
+  std::sort(vocabulary.added.begin(), vocabulary.added.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   return vocabulary;
 }
 

@@ -21,7 +21,7 @@ struct BpeMerge {
 struct BpeVocabulary {
   std::vector<std::string> bytes;          // bytes that each token stands for, by id
   std::vector<BpeMerge> merges;            // highest priority first
-  std::vector<SpecialToken> special;       // tokens that no merge produces
+  std::vector<AddedToken> added;           // tokens that a text is searched for, by id
   std::array<std::int32_t, 256> byte_ids;  // token id of each byte
 };
 
@@ -37,8 +37,8 @@ struct BpeListing {
   std::string merge_label = ", merge ";  // text before the number of a merge in errors
   std::int64_t first_merge = 1;          // number of the first merge
 
-  NamedIds special;            // by token text; the token may be in `ids` too
-  std::string special_source;  // such as "DIR/added_tokens.json"
+  std::vector<AddedToken> added;  // the token may be in `ids` too
+  std::string added_source;       // such as "DIR/added_tokens.json"
   // True if no file lists the special tokens. Tokens named <...> that no merge produces are then
   // special.
   bool infer_special = false;

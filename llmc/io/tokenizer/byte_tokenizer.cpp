@@ -31,7 +31,7 @@ std::string ByteTokenizer::decode(std::span<const std::int32_t> tokens) const {
 
 std::vector<TextFile> ByteTokenizer::files() const {
   BpeVocabulary vocabulary{
-      .bytes = {}, .merges = {}, .special = special_tokens(), .byte_ids = kIdOfByte};
+      .bytes = {}, .merges = {}, .added = added_tokens(), .byte_ids = kIdOfByte};
   for (const std::uint8_t byte : kByteOrder) {
     vocabulary.bytes.emplace_back(1, static_cast<char>(byte));
   }

@@ -23,9 +23,7 @@ class ByteTokenizer : public Tokenizer {
 
   std::optional<std::int32_t> end_of_text() const override { return 256; }
   std::string name() const override { return "bytes"; }
-  std::vector<SpecialToken> special_tokens() const override {
-    return {{std::string(kEndOfText), 256}};
-  }
+  std::vector<AddedToken> added_tokens() const override { return {{std::string(kEndOfText), 256}}; }
 
   // The files of a byte pair encoding without merges.
   std::vector<TextFile> files() const override;

@@ -8,8 +8,10 @@
 namespace llmc {
 
 bool cuts_are_exact(const Tokenizer& tokenizer) {
-  return dynamic_cast<const BpeTokenizer*>(&tokenizer) != nullptr ||
-         dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
+  const auto* bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer);
+  // A plain added token may contain the place of a cut.
+  if (bpe != nullptr) return !bpe->has_plain_added_tokens();
+  return dynamic_cast<const ByteTokenizer*>(&tokenizer) != nullptr;
 }
 
 std::vector<std::string_view> cut_text(std::string_view text, std::size_t min_bytes) {

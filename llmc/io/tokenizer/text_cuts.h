@@ -25,8 +25,8 @@ namespace llmc {
 // The space and the letters next to it are single bytes, so no character is cut. Which bytes are
 // not UTF-8 is decided separately on each side.
 //
-// ByteTokenizer encodes each byte separately, so every cut is exact. Other tokenizers get whole
-// documents.
+// ByteTokenizer encodes each byte separately, so every cut is exact. Other tokenizers, and those
+// with added tokens that are not special, get whole documents.
 bool cuts_are_exact(const Tokenizer& tokenizer);
 
 // Returns the parts of a text, as views into it. Each part except the last has at least `min_bytes`

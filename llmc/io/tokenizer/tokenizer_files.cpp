@@ -20,19 +20,20 @@ std::string ids_json(const std::vector<std::string>& names) {
   return text + "}";
 }
 
-// Token names as the files write them. The name of a special token is its text.
+// Token names as the files write them. The name of an added token is its text.
 std::vector<std::string> names_of(const BpeVocabulary& vocabulary) {
   std::vector<std::string> names;
   for (const std::string& bytes : vocabulary.bytes) names.push_back(name_of_bytes(bytes));
-  for (const SpecialToken& token : vocabulary.special) {
+  for (const AddedToken& token : vocabulary.added) {
     names[static_cast<std::size_t>(token.id)] = token.text;
   }
   return names;
 }
 
-Json added_token(const SpecialToken& token) {
-  return {{"content", token.text}, {"single_word", false}, {"lstrip", false},
-          {"rstrip", false},       {"normalized", false},  {"special", true}};
+Json added_token(const AddedToken& token) {
+  return {{"content", token.text},         {"single_word", false},
+          {"lstrip", token.strips_left},   {"rstrip", token.strips_right},
+          {"normalized", token.is_second}, {"special", token.special}};
 }
 
 // Returns the text of tokenizer.json. `model`, the longest part, is already JSON text.
@@ -51,7 +52,7 @@ std::string tokenizer_json(const Json& added, const Json& pre_tokenizer, const J
 // vocabulary has no end-of-text.
 Json roles(const BpeVocabulary& vocabulary) {
   Json end = nullptr;
-  for (const SpecialToken& token : vocabulary.special) {
+  for (const AddedToken& token : vocabulary.added) {
     if (token.text == kEndOfText) end = token.text;
   }
   return {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}};
@@ -59,7 +60,7 @@ Json roles(const BpeVocabulary& vocabulary) {
 
 std::string bpe_config(const BpeVocabulary& vocabulary) {
   Json by_id = Json::object();
-  for (const SpecialToken& token : vocabulary.special) {
+  for (const AddedToken& token : vocabulary.added) {
     by_id[std::to_string(token.id)] = added_token(token);
   }
   Json config = {{"tokenizer_class", "GPT2Tokenizer"},
@@ -102,7 +103,7 @@ std::vector<TextFile> bpe_files(const BpeVocabulary& vocabulary) {
   const std::vector<std::string> names = names_of(vocabulary);
   const std::string ids = ids_json(names);
   Json added = Json::array();
-  for (const SpecialToken& token : vocabulary.special) {
+  for (const AddedToken& token : vocabulary.added) {
     Json entry = {{"id", token.id}};
     entry.update(added_token(token));
     added.push_back(std::move(entry));

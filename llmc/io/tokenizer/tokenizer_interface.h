@@ -14,10 +14,16 @@ namespace llmc {
 // The text that stands for the token between documents.
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-// A token that encodes no ordinary text, and its spelling.
-struct SpecialToken {
+// A token that a text is searched for before any other step, and its spelling.
+struct AddedToken {
   std::string text;
   std::int32_t id;
+  bool special =
+      true;  // it encodes no ordinary text; otherwise it does, wherever it is spelled out
+  // It takes the white space before or after it.
+  bool strips_left = false, strips_right = false;
+  // It is searched for after the other kind, between the tokens of that.
+  bool is_second = false;
 };
 
 // A small file: its name, without a directory, and its content.
@@ -44,10 +50,10 @@ class Tokenizer {
   // Like encode(), but a special token that the text spells out becomes that token. If several
   // begin at the same place, the longest one is used. For prompts, which may contain special tokens
   // on purpose; never for documents.
-  std::vector<std::int32_t> encode_with_special(std::string_view text) const;
+  virtual std::vector<std::int32_t> encode_with_special(std::string_view text) const;
 
-  // The tokens that encode_with_special recognises, sorted by id.
-  virtual std::vector<SpecialToken> special_tokens() const { return {}; }
+  // The tokens that encode_with_special recognises before it encodes, sorted by id.
+  virtual std::vector<AddedToken> added_tokens() const { return {}; }
 
   // Returns the bytes that these tokens stand for. They are not always valid UTF-8: a character can
   // span several tokens, and some of these may be missing here. Throws for an id outside the

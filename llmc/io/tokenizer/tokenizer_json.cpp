@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
+#include "llmc/base/notice.h"
 #include "llmc/io/tokenizer/bpe_files.h"
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "llmc/io/tokenizer/bpe_vocabulary.h"
@@ -57,6 +59,13 @@ class Section {
     }
   }
 
+  // Returns a boolean; one that is absent or null is `missing`.
+  bool flag(const std::string& key, bool missing) const {
+    const Json* value = find(key);
+    if (value != nullptr && !value->is_boolean()) fail(place(key) + " is not true or false");
+    return value == nullptr ? missing : value->boolean();
+  }
+
   // Throws unless the value of `key` is one of `allowed`; an absent value counts as null.
   void expect(const std::string& key, const std::vector<Json>& allowed) const {
     const Json* value = json_member(json_, key);
@@ -76,23 +85,57 @@ class Section {
   std::string name_;
 };
 
+// Reads an added token. A special one is searched for first, unless the file says otherwise.
+AddedToken added_token(const Section& token) {
+  token.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  token.expect("single_word", {false, nullptr});
+  const std::string text = json_text(token.at("content"), token.place("content"));
+  require(!text.empty(), token.place("content") + " is empty");
+  const bool special = token.flag("special", false);
+  return {
+      .text = text,
+      .id = bpe::token_id(json_size(token.at("id"), token.place("id")), token.place("id"), text),
+      .special = special,
+      .strips_left = token.flag("lstrip", false),
+      .strips_right = token.flag("rstrip", false),
+      .is_second = token.flag("normalized", !special)};
+}
+
+// An added token that model.vocab does not have gets the next free id, in the order of the ids in
+// the file: `tokenizers` reads files so. The two ids differ if those of the file have gaps.
+void close_gaps(BpeListing& listing) {
+  const std::set<std::string_view> ordinary = [&] {
+    std::set<std::string_view> names;
+    for (const auto& [name, id] : listing.ids) names.insert(name);
+    return names;
+  }();
+  std::ranges::sort(listing.added, {}, &AddedToken::id);
+  std::int64_t next = std::ssize(listing.ids);
+  std::string moved;
+  for (AddedToken& token : listing.added) {
+    if (ordinary.contains(token.text)) continue;
+    if (token.id > next && moved.empty()) {
+      moved = bpe::in_quotes(token.text) + " has the id " + std::to_string(token.id) +
+              " and gets " + std::to_string(next);
+    }
+    token.id = std::min(token.id, static_cast<std::int32_t>(next++));
+  }
+  if (moved.empty()) return;
+  Notice::print(listing.added_source + ": " + moved +
+                ": as in transformers, ids of added tokens have no gaps");
+}
+
 // Reads added_tokens, which `tokenizers` searches for in a text before any other step.
 void list_added(const Section& file, BpeListing& listing) {
-  listing.special_source = file.place("added_tokens");
+  listing.added_source = file.place("added_tokens");
   const Json* added = file.find("added_tokens");
   if (added == nullptr) return;
-  if (!added->is_array()) fail(listing.special_source + " is not a list");
+  if (!added->is_array()) fail(listing.added_source + " is not a list");
   for (const Json& item : *added) {
-    const Section token(
-        item, listing.special_source + "[" + std::to_string(listing.special.size()) + "]");
-    token.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-      token.expect(key, {false, nullptr});
-    }
-    const std::string text = json_text(token.at("content"), token.place("content"));
-    require(!text.empty(), token.place("content") + " is empty");
-    listing.special.emplace_back(text, json_size(token.at("id"), token.place("id")));
+    listing.added.push_back(added_token(
+        Section(item, listing.added_source + "[" + std::to_string(listing.added.size()) + "]")));
   }
+  close_gaps(listing);
 }
 
 // Reads merges, each written as "a b" or ["a", "b"].
@@ -126,19 +169,52 @@ void check_post_processor(const Section& file) {
     post_processor.expect("special_tokens", {Json::object()});
 }
 
-// Checks the pre-tokenizer, which splits a text before the merges, and the decoder, which turns
-// byte names back into bytes.
-void check_byte_level(const Section& file) {
-  const Section pre_tokenizer = file.section("pre_tokenizer");
+// Checks a pre-tokenizer of the type ByteLevel. `splits`: it splits by GPT-2's pattern.
+void check_byte_level(const Section& pre_tokenizer, bool splits) {
   pre_tokenizer.expect("type", {"ByteLevel"});
   pre_tokenizer.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   pre_tokenizer.expect("add_prefix_space", {false});
-  pre_tokenizer.expect("use_regex", {true, nullptr});
-  file.section("decoder").expect("type", {"ByteLevel"});
+  pre_tokenizer.expect("use_regex",
+                       splits ? std::vector<Json>{true, nullptr} : std::vector<Json>{false});
+}
+
+// Checks a pre-tokenizer of the type Split: GPT-2's pattern, in one of its usual spellings. Its
+// matches cover each text, so it does not matter what becomes of the text between them.
+void check_split(const Section& split) {
+  split.expect("type", {"Split"});
+  split.allow_only({"type", "pattern", "behavior", "invert"});
+  const Json spelled_out = {
+      {"Regex", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"}};
+  const Json grouped = {
+      {"Regex", R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"}};
+  split.expect("pattern", {spelled_out, grouped});
+  const bool removed = split.at("behavior") == "Removed";
+  split.expect("behavior", {"Isolated", "Removed"});
+  split.expect("invert",
+               removed ? std::vector<Json>{true} : std::vector<Json>{false, true, nullptr});
+}
+
+// Checks the pre-tokenizer, which splits a text before the merges: ByteLevel, which splits too, or
+// a sequence of that alone or of Split and ByteLevel.
+void check_pre_tokenizer(const Section& file) {
+  const Section pre_tokenizer = file.section("pre_tokenizer");
+  if (pre_tokenizer.at("type") != "Sequence") return check_byte_level(pre_tokenizer, true);
+  pre_tokenizer.allow_only({"type", "pretokenizers"});
+  const Json& steps = pre_tokenizer.at("pretokenizers");
+  const std::string place = pre_tokenizer.place("pretokenizers");
+  if (!steps.is_array() || steps.empty() || steps.size() > 2) {
+    fail(place + " is not a list of ByteLevel, or of Split and ByteLevel");
+  }
+  const bool has_split = steps.size() == 2;
+  if (has_split) check_split({steps[0], place + "[0]"});
+  check_byte_level({steps[steps.size() - 1], place + "[" + std::to_string(steps.size() - 1) + "]"},
+                   !has_split);
 }
 
 std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::string& name) {
-  check_byte_level(file);
+  check_pre_tokenizer(file);
+  // The decoder turns byte names back into bytes.
+  file.section("decoder").expect("type", {"ByteLevel"});
   const Section model = file.section("model");
   model.allow_only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
                     "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
@@ -205,7 +281,9 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path
   }
   file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                    "pre_tokenizer", "post_processor", "decoder", "model"});
-  for (const char* key : {"truncation", "padding", "normalizer"}) file.expect(key, {nullptr});
+  // truncation and padding are the settings of an earlier call, which each call of transformers
+  // replaces.
+  file.expect("normalizer", {nullptr});
   check_post_processor(file);
   const Section model = file.section("model");
   // GPT-2's own file is older than this key and does not have it.

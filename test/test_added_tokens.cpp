@@ -1,0 +1,86 @@
+// Added tokens of a tokenizer.json. The expected tokens are those of Hugging Face's `tokenizers`.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "llmc/base/json.h"
+#include "llmc/io/tokenizer/text_cuts.h"
+#include "llmc/io/tokenizer/tokenizer.h"
+#include "test/small_vocabulary.h"
+#include "test/support.h"
+#include "test/write_file.h"
+
+namespace {
+
+using llmc::Json;
+using llmc_test::TemporaryDirectory;
+using Ids = std::vector<std::int32_t>;
+
+// Ids of kFewMerges: bytes, merges, and 262 for <|endoftext|>.
+constexpr std::int32_t kThe = 263, kKing = 264, kX = 265, kTheta = 266;
+
+Json added(const std::string& content, std::int64_t id, bool special, bool lstrip, bool rstrip) {
+  return {{"id", id},         {"content", content},     {"single_word", false}, {"lstrip", lstrip},
+          {"rstrip", rstrip}, {"normalized", !special}, {"special", special}};
+}
+
+// A tokenizer with four added tokens; the ids of the last two are larger by `gap`.
+std::unique_ptr<llmc::Tokenizer> make_tokenizer(const TemporaryDirectory& directory, int gap = 0) {
+  llmc_test::SmallVocabulary(llmc_test::kFewMerges).save(directory);
+  const auto plain = llmc::make_tokenizer(directory.path().string());
+  Json json = llmc::parse_json(plain->files().front().text, "tokenizer.json");
+  json["added_tokens"].push_back(added("The", kThe, false, false, false));
+  json["added_tokens"].push_back(added(" king", kKing, false, true, false));
+  json["added_tokens"].push_back(added("<x>", kX + gap, true, true, true));
+  json["added_tokens"].push_back(added("Theta", kTheta + gap, false, false, false));
+  const std::string path = directory.file("tokenizer.json");
+  llmc_test::write(path, json.dump());
+  return llmc::make_tokenizer(path);
+}
+
+// Checks the tokens of texts, without and with special tokens.
+void check_tokens(const llmc::Tokenizer& tokenizer) {
+  CHECK(tokenizer.encode("The king") == Ids{kThe, kKing});
+  CHECK(tokenizer.encode("Theta The") == Ids{kTheta, ' ', kThe});
+  CHECK(tokenizer.encode("TheTheta") == Ids{kThe, kTheta});
+  CHECK(tokenizer.encode("x  king  y") == Ids{'x', kKing, ' ', ' ', 'y'});
+  CHECK(tokenizer.encode("x\xe2\x80\x83 king") == Ids{'x', kKing});  // U+2003 is white space
+  CHECK(tokenizer.encode("a<x> b") == Ids{'a', '<', 'x', '>', ' ', 'b'});
+  CHECK(tokenizer.encode_with_special("a<x> b") == Ids{'a', kX, 'b'});
+  CHECK(tokenizer.encode_with_special(" <x>   zThe") == Ids{kX, 'z', kThe});
+  CHECK(tokenizer.encode_with_special("<|endoftext|> king") == Ids{262, kKing});
+  CHECK(tokenizer.encode("hello w") == Ids{260, 259});
+  CHECK(tokenizer.decode(Ids{kThe, kKing, kX}) == "The king<x>");
+  CHECK(tokenizer.vocabulary_size() == 267);
+}
+
+TEST_SUITE("added_tokens") {
+  TEST_CASE("added tokens that are not special are found in every text") {
+    const TemporaryDirectory directory;
+    check_tokens(*make_tokenizer(directory));
+  }
+
+  TEST_CASE("the files of a tokenizer keep its added tokens") {
+    const TemporaryDirectory directory, copy;
+    for (const auto& [name, text] : make_tokenizer(directory)->files()) {
+      llmc_test::write(copy.file(name), text);
+    }
+    check_tokens(*llmc::make_tokenizer(copy.path().string()));
+  }
+
+  TEST_CASE("gaps between the ids of added tokens are closed, as in transformers") {
+    const TemporaryDirectory directory;
+    check_tokens(*make_tokenizer(directory, 7));
+  }
+
+  TEST_CASE("texts are not cut if an added token may contain the place") {
+    const TemporaryDirectory directory;
+    CHECK_FALSE(llmc::cuts_are_exact(*make_tokenizer(directory)));
+    const TemporaryDirectory plain;
+    llmc_test::SmallVocabulary(llmc_test::kFewMerges).save(plain);
+    CHECK(llmc::cuts_are_exact(*llmc::make_tokenizer(plain.path().string())));
+  }
+}
+
+}  // namespace
