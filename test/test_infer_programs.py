@@ -203,6 +203,48 @@ def test_generation_ends_at_end_of_text(program):
     expect(ignored["finish_reason"] == "length" and ignored["ids"] == plain, ignored)
 
 
+def test_each_end_token_of_both_configs_ends_the_text(program):
+    folder = model(program)
+    common = ["-m", folder, "-p", "a", "--temp", 0, "-n", 5, "--logit-bias", "64=1000"]
+    expect(generate(program, *common)["ids"] == [64] * 5, "the bias makes 64 certain")
+    for ends in ({"eos_token_id": [256, 64]}, {"eos_token_id": 64}):
+        (folder / "generation_config.json").write_text(json.dumps(ends))
+        result = generate(program, *common)
+        expect(result["finish_reason"] == "stop" and result["ids"] == [], result)
+    (folder / "generation_config.json").write_text('{"eos_token_id": 9}')
+    model(program, eos_token_id=[256, 64])
+    expect(generate(program, *common)["finish_reason"] == "stop", "the end tokens of config.json count too")
+    expect(generate(program, *common, "--ignore-eos")["tokens"] == 5, "--ignore-eos is for all of them")
+
+
+def test_ids_without_a_token_are_never_drawn(program):
+    folder = model(program, "padded", vocabulary=320)
+    common = ["-m", folder, "--tokenizer", "bytes", "-p", "a", "-n", 20, "--ignore-eos"]
+    for flags in (["--temp", 0], ["--temp", 100], ["--temp", 100, "--quant", "w8a8", "--kv-dtype", "int8"]):
+        ids = generate(program, *common, *flags)["ids"]
+        expect(len(ids) == 20 and max(ids) < 257, ids)
+    done = program.run(*common)
+    expect("padded has 63 embedding rows without a token of the tokenizer bytes" in done.stderr, done.stderr)
+    program.fails(*common, "--logit-bias", "257=1", phrases=["--logit-bias names token 257", "0 to 256"], code=2)
+
+
+def test_weights_of_other_programs_are_used_or_named(program):
+    folder = model(program)
+    text = generate(program, "-m", folder, "-p", "a", "-n", 4)["ids"]
+    weights = folder / "model.safetensors"
+    content = weights.read_bytes()
+    header = int.from_bytes(content[:8], "little")
+    renamed = content[8:8 + header].replace(b'"transformer.', b'"module._orig_mod.')
+    weights.write_bytes(len(renamed).to_bytes(8, "little") + renamed + content[8 + header:])
+    expect(generate(program, "-m", folder, "-p", "a", "-n", 4)["ids"] == text, "prefixes are removed")
+    weights.rename(folder / "pytorch_model.bin")
+    (folder / "tokenizer.json").write_text("{")
+    program.fails("-m", folder, "-p", "a", phrases=["only in PyTorch's format, pytorch_model.bin", "python3 -c"])
+    weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    (folder / "tokenizer.json").unlink()
+    program.fails("-m", folder, "-p", "a", phrases=["model.safetensors is a Git LFS pointer", "git lfs pull"])
+
+
 def test_tokenizers_are_loaded_from_flags_and_models(program):
     (program.folder / "words").write_text("the\nking\nis\n.\n")
     folder = model(program, "small", vocabulary=4)
