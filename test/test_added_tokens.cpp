@@ -1,4 +1,5 @@
-// Added tokens of a tokenizer.json. The expected tokens are those of Hugging Face's `tokenizers`.
+// Added tokens of a tokenizer.json, and merges of Windows. The expected tokens are those of Hugging
+// Face's `tokenizers`.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -80,6 +81,18 @@ TEST_SUITE("added_tokens") {
     const TemporaryDirectory plain;
     llmc_test::SmallVocabulary(llmc_test::kFewMerges).save(plain);
     CHECK(llmc::cuts_are_exact(*llmc::make_tokenizer(plain.path().string())));
+  }
+
+  TEST_CASE("merges.txt may have the line ends of Windows") {
+    const TemporaryDirectory directory;
+    const llmc_test::SmallVocabulary vocabulary(llmc_test::kFewMerges);
+    llmc_test::write(directory.file("vocab.json"), vocabulary.json());
+    std::string merges = vocabulary.bpe();
+    for (std::size_t at = 0; (at = merges.find('\n', at)) != merges.npos; at += 2) {
+      merges.insert(at, "\r");
+    }
+    llmc_test::write(directory.file("merges.txt"), merges);
+    CHECK(llmc::make_tokenizer(directory.path().string())->encode("hello w") == Ids{260, 259});
   }
 }
 

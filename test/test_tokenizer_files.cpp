@@ -364,18 +364,6 @@ TEST_CASE("a damaged file is an error that names it") {
                  "cannot examine " + linked.file("encoder.json")));
 }
 
-TEST_CASE("merges.txt may have the line ends of Windows") {
-  const TemporaryDirectory directory;
-  const llmc_test::SmallVocabulary vocabulary(kFewMerges);
-  write(directory.file("vocab.json"), vocabulary.json());
-  std::string merges = vocabulary.bpe();
-  for (std::size_t at = 0; (at = merges.find('\n', at)) != merges.npos; at += 2) {
-    merges.insert(at, "\r");
-  }
-  write(directory.file("merges.txt"), merges);
-  CHECK(llmc::make_tokenizer(directory.path().string())->encode("hello w") == Ids{260, 259});
-}
-
 TEST_CASE("added_tokens.json and tokenizer_config.json are read too") {
   const TemporaryDirectory directory;
   const std::string path = directory.path().string();

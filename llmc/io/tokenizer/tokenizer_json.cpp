@@ -85,7 +85,7 @@ class Section {
   std::string name_;
 };
 
-// Reads an added token. A special one is searched for first, unless the file says otherwise.
+// Reads an added token. Without "normalized", a special one is searched for first.
 AddedToken added_token(const Section& token) {
   token.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
   token.expect("single_word", {false, nullptr});
