@@ -75,6 +75,38 @@ TEST_SUITE("added_tokens") {
     check_tokens(*make_tokenizer(directory, 7));
   }
 
+  TEST_CASE("added tokens are numbered in the order of the file") {
+    const TemporaryDirectory directory;
+    llmc_test::SmallVocabulary(llmc_test::kFewMerges).save(directory);
+    const auto plain = llmc::make_tokenizer(directory.path().string());
+    Json json = llmc::parse_json(plain->files().front().text, "tokenizer.json");
+    json["added_tokens"].push_back(added("The", kKing, false, false, false));
+    json["added_tokens"].push_back(added("king", kThe, false, false, false));
+    const std::string path = directory.file("tokenizer.json");
+    llmc_test::write(path, json.dump());
+    CHECK(llmc::make_tokenizer(path)->encode("Theking") == Ids{kThe, kKing});
+  }
+
+  TEST_CASE("tokens that overlap stripped white space or an unused token match the library") {
+    const TemporaryDirectory directory;
+    llmc_test::SmallVocabulary(llmc_test::kFewMerges).save(directory);
+    const auto plain = llmc::make_tokenizer(directory.path().string());
+    Json json = llmc::parse_json(plain->files().front().text, "tokenizer.json");
+    json["added_tokens"].push_back(added("The", kThe, false, false, true));
+    json["added_tokens"].push_back(added(" king", kKing, false, false, false));
+    json["added_tokens"].push_back(added("<x>", kX, true, false, false));
+    json["added_tokens"].push_back(added("x>", kTheta, false, false, false));
+    json["added_tokens"][4]["normalized"] = false;
+    const std::string path = directory.file("tokenizer.json");
+    llmc_test::write(path, json.dump());
+    const auto tokenizer = llmc::make_tokenizer(path);
+    CHECK(tokenizer->encode("The  king") == Ids{kThe, kKing});
+    CHECK(tokenizer->encode("The  k") == Ids{kThe, 'k'});
+    CHECK(tokenizer->encode("<x>") == Ids{'<', 'x', '>'});
+    CHECK(tokenizer->encode("x>") == Ids{kTheta});
+    CHECK(tokenizer->encode_with_special("<x>") == Ids{kX});
+  }
+
   TEST_CASE("texts are not cut if an added token may contain the place") {
     const TemporaryDirectory directory;
     CHECK_FALSE(llmc::cuts_are_exact(*make_tokenizer(directory)));

@@ -127,7 +127,7 @@ TEST_CASE("only encode_with_special returns special tokens") {
   // The longest special token that matches at a position wins, whatever the order in the file. A
   // special token may be any text.
   for (const Json& token :
-       {added_token("<a>", 264), added_token("<a>b", 263), added_token(" \xe6\x9d\xb1 ", 265)}) {
+       {added_token("<a>b", 263), added_token("<a>", 264), added_token(" \xe6\x9d\xb1 ", 265)}) {
     json["added_tokens"].push_back(token);
   }
   write(path, json.dump());

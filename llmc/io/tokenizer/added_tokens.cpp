@@ -1,5 +1,6 @@
 #include "llmc/io/tokenizer/added_tokens.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -42,30 +43,41 @@ std::size_t spaces_at_begin(std::string_view text) {
   return size;
 }
 
+using Selection = std::function<bool(const AddedToken&)>;
+
 // One search for some of the tokens.
 class Search {
  public:
-  explicit Search(std::vector<const AddedToken*> tokens) : tokens_(std::move(tokens)) {
-    for (const AddedToken* token : tokens_)
+  Search(std::vector<const AddedToken*> tokens, const Selection& selects)
+      : tokens_(std::move(tokens)), selects_(selects) {
+    for (const AddedToken* token : tokens_) {
       can_begin_[static_cast<unsigned char>(token->text[0])] = true;
+      selects_any_ = selects_any_ || selects_(*token);
+    }
   }
 
   void run(std::string_view text, const AddedTokenUses& uses) const {
     std::size_t plain_begin = 0;  // the text from here on has not been used
-    for (std::size_t at = 0; at < text.size();) {
+    for (std::size_t at = 0; selects_any_ && at < text.size();) {
       const AddedToken* const match = longest_at(text.substr(at));
       if (match == nullptr) {
         ++at;
         continue;
       }
-      const std::string_view plain = text.substr(plain_begin, at - plain_begin);
-      const std::string_view before =
-          plain.substr(0, plain.size() - (match->strips_left ? spaces_at_end(plain) : 0));
-      if (!before.empty()) uses.text(before);
-      uses.token(*match);
-      at += match->text.size();
-      if (match->strips_right) at += spaces_at_begin(text.substr(at));
-      plain_begin = at;
+      // The search continues after the text of the token, also if the token is not selected or
+      // strips more. So a token that begins with the stripped white space is found too.
+      const std::size_t end = at + match->text.size();
+      if (selects_(*match)) {
+        std::size_t begin = at, stop = end;
+        if (match->strips_left)
+          begin = std::max(plain_begin, at - spaces_at_end(text.substr(0, at)));
+        if (match->strips_right) stop += spaces_at_begin(text.substr(end));
+        if (begin > plain_begin) uses.text(text.substr(plain_begin, begin - plain_begin));
+        // Nothing is left of white space that the token before has stripped.
+        if (begin < stop) uses.token(*match);
+        plain_begin = stop;
+      }
+      at = end;
     }
     if (plain_begin < text.size()) uses.text(text.substr(plain_begin));
   }
@@ -82,7 +94,9 @@ class Search {
   }
 
   std::vector<const AddedToken*> tokens_;
+  const Selection& selects_;
   std::array<bool, 256> can_begin_{};
+  bool selects_any_ = false;
 };
 
 }  // namespace
@@ -92,11 +106,12 @@ void split_added_tokens(std::string_view text, const std::vector<AddedToken>& to
                         const AddedTokenUses& uses) {
   std::vector<const AddedToken*> first, second;
   for (const AddedToken& token : tokens) {
-    if (selects(token)) (token.is_second ? second : first).push_back(&token);
+    (token.is_second ? second : first).push_back(&token);
   }
-  const Search between(second);
-  Search(first).run(
-      text, {.text = [&](std::string_view part) { between.run(part, uses); }, .token = uses.token});
+  const Search between(second, selects);
+  Search(first, selects)
+      .run(text,
+           {.text = [&](std::string_view part) { between.run(part, uses); }, .token = uses.token});
 }
 
 }  // namespace llmc

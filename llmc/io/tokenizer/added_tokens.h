@@ -15,8 +15,8 @@ struct AddedTokenUses {
 };
 
 // Calls the uses for the parts of a text, in order. At each place the longest token is found, and
-// the first place counts. Tokens with is_second are searched for only between the others. Only
-// tokens for which `selects` is true are searched for.
+// the first place counts. Tokens with is_second are searched for only between the others. A
+// token for which `selects` is false is found, but remains text.
 void split_added_tokens(std::string_view text, const std::vector<AddedToken>& tokens,
                         const std::function<bool(const AddedToken&)>& selects,
                         const AddedTokenUses& uses);

@@ -101,28 +101,25 @@ AddedToken added_token(const Section& token) {
       .is_second = token.flag("normalized", !special)};
 }
 
-// An added token that model.vocab does not have gets the next free id, in the order of the ids in
-// the file: `tokenizers` reads files so. The two ids differ if those of the file have gaps.
+// An added token that model.vocab does not have gets the next free id, in the order of the file:
+// `tokenizers` reads files so. The two ids differ if those of the file have gaps or another order.
 void close_gaps(BpeListing& listing) {
-  const std::set<std::string_view> ordinary = [&] {
-    std::set<std::string_view> names;
-    for (const auto& [name, id] : listing.ids) names.insert(name);
-    return names;
-  }();
-  std::ranges::sort(listing.added, {}, &AddedToken::id);
-  std::int64_t next = std::ssize(listing.ids);
+  std::set<std::string_view> ordinary;
+  for (const auto& [name, id] : listing.ids) ordinary.insert(name);
+  const auto first = static_cast<std::int32_t>(std::ssize(listing.ids));
+  std::int32_t next = first;
   std::string moved;
   for (AddedToken& token : listing.added) {
-    if (ordinary.contains(token.text)) continue;
-    if (token.id > next && moved.empty()) {
+    if (ordinary.contains(token.text) || token.id < first) continue;
+    if (token.id != next && moved.empty()) {
       moved = bpe::in_quotes(token.text) + " has the id " + std::to_string(token.id) +
               " and gets " + std::to_string(next);
     }
-    token.id = std::min(token.id, static_cast<std::int32_t>(next++));
+    token.id = next++;
   }
   if (moved.empty()) return;
   Notice::print(listing.added_source + ": " + moved +
-                ": as in transformers, ids of added tokens have no gaps");
+                ": as in transformers, ids of added tokens have the order of the file and no gaps");
 }
 
 // Reads added_tokens, which `tokenizers` searches for in a text before any other step.
