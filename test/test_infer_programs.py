@@ -226,6 +226,9 @@ def test_ids_without_a_token_are_never_drawn(program):
     done = program.run(*common)
     expect("padded has 63 embedding rows without a token of the tokenizer bytes" in done.stderr, done.stderr)
     program.fails(*common, "--logit-bias", "257=1", phrases=["--logit-bias names token 257", "0 to 256"], code=2)
+    for vocabulary in (256, 514):
+        folder = model(program, "other", vocabulary=vocabulary)
+        program.fails("-m", folder, "--tokenizer", "bytes", phrases=[f"{vocabulary} tokens", "bytes has 257"])
 
 
 def test_weights_of_other_programs_are_used_or_named(program):

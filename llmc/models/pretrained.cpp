@@ -78,7 +78,8 @@ void check_vocabulary(const std::string& weights, std::int64_t vocabulary,
                       const Tokenizer& tokenizer) {
   const std::int64_t surplus = vocabulary - tokenizer.vocabulary_size();
   if (surplus == 0) return;
-  if (surplus > 0 && tokenizer.has_text()) {
+  // A tokenizer of far fewer tokens is another one.
+  if (surplus > 0 && surplus < tokenizer.vocabulary_size() && tokenizer.has_text()) {
     Notice::print(weights + " has " + std::to_string(surplus) +
                   " embedding rows without a token of the tokenizer " + tokenizer.name() +
                   ": they are never generated");

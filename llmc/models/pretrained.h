@@ -42,8 +42,8 @@ ModelConfig read_pretrained_shape(const std::filesystem::path& path);
 std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path);
 
 // Throws unless the model has an embedding row for each token of the tokenizer. It may have more
-// rows, as a padded vocabulary has; a notice states their number. Errors name the model's origin,
-// `weights`, such as "--model DIR".
+// rows, as a padded vocabulary has, but fewer than twice as many; a notice states their number.
+// Errors name the model's origin, `weights`, such as "--model DIR".
 void check_vocabulary(const std::string& weights, std::int64_t vocabulary,
                       const Tokenizer& tokenizer);
 

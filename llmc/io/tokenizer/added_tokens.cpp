@@ -48,10 +48,11 @@ using Selection = std::function<bool(const AddedToken&)>;
 // One search for some of the tokens.
 class Search {
  public:
-  Search(std::vector<const AddedToken*> tokens, const Selection& selects)
-      : tokens_(std::move(tokens)), selects_(selects) {
-    for (const AddedToken* token : tokens_) {
-      can_begin_[static_cast<unsigned char>(token->text[0])] = true;
+  Search(std::vector<const AddedToken*> tokens, const Selection& selects) : selects_(selects) {
+    // At each place the longest token is the first one that matches.
+    std::ranges::sort(tokens, std::greater(), [](const AddedToken* t) { return t->text.size(); });
+    for (const AddedToken* token : tokens) {
+      of_byte_[static_cast<unsigned char>(token->text[0])].push_back(token);
       selects_any_ = selects_any_ || selects_(*token);
     }
   }
@@ -84,18 +85,14 @@ class Search {
 
  private:
   const AddedToken* longest_at(std::string_view text) const {
-    if (!can_begin_[static_cast<unsigned char>(text[0])]) return nullptr;
-    const AddedToken* match = nullptr;
-    for (const AddedToken* token : tokens_) {
-      const bool is_longer = match == nullptr || token->text.size() > match->text.size();
-      if (is_longer && text.starts_with(token->text)) match = token;
+    for (const AddedToken* token : of_byte_[static_cast<unsigned char>(text[0])]) {
+      if (text.starts_with(token->text)) return token;
     }
-    return match;
+    return nullptr;
   }
 
-  std::vector<const AddedToken*> tokens_;
   const Selection& selects_;
-  std::array<bool, 256> can_begin_{};
+  std::array<std::vector<const AddedToken*>, 256> of_byte_;  // by their first byte
   bool selects_any_ = false;
 };
 
