@@ -105,8 +105,13 @@ def without(flag, arguments):
     return [*arguments[:at], *arguments[at + 2:]], arguments[at + 1]
 
 
-def needed_flags(row):
-    return {*row["needs"], *NEEDED.get(row["flag"], [])}
+def needed_flags(row, rows):
+    """The flags that a row needs, and those that these need."""
+    needed = {*row["needs"], *NEEDED.get(row["flag"], [])}
+    for other in rows:
+        if other["flag"] in needed:
+            needed |= needed_flags(other, rows)
+    return needed
 
 
 def excluded_flags(row, rows):
@@ -117,7 +122,7 @@ def excluded_flags(row, rows):
 def groups_of(rows):
     """The rows in groups that may be given together, on one rank and not on the others."""
     def fit(row, other):
-        flags = [{one["flag"], *needed_flags(one)} for one in (row, other)]
+        flags = [{one["flag"], *needed_flags(one, rows)} for one in (row, other)]
         return (not flags[0] & excluded_flags(other, rows) and not flags[1] & excluded_flags(row, rows)
                 and row["flag"] not in flags[1] and other["flag"] not in flags[0])
 
@@ -141,7 +146,7 @@ def test_ranks_with_different_flags_are_refused(program):
         ranks, flags, odd = mesh_of(number)
         common, given, phrases = [*TRAIN, *flags], [], []
         for row in group:
-            for needed in sorted(needed_flags(row)):
+            for needed in sorted(needed_flags(row, rows.values())):
                 if needed not in common:
                     common += [needed, *([] if rows[needed]["switch"] else value_of(rows[needed])[0])]
             for excluded in excluded_flags(row, compared):

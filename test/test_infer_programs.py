@@ -226,6 +226,9 @@ def test_ids_without_a_token_are_never_drawn(program):
     done = program.run(*common)
     expect("padded has 63 embedding rows without a token of the tokenizer bytes" in done.stderr, done.stderr)
     program.fails(*common, "--logit-bias", "257=1", phrases=["--logit-bias names token 257", "0 to 256"], code=2)
+    model(program, "padded", vocabulary=320, eos_token_id=[300, 256])
+    done = program.run("-m", folder, "--tokenizer", "bytes", "-n", 2)  # an empty prompt starts with an end token
+    expect("eos_token_id 300 is ignored: the tokenizer has 257 tokens" in done.stderr, done.stderr)
     for vocabulary in (256, 514):
         folder = model(program, "other", vocabulary=vocabulary)
         program.fails("-m", folder, "--tokenizer", "bytes", phrases=[f"{vocabulary} tokens", "bytes has 257"])

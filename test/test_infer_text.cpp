@@ -268,14 +268,15 @@ TEST_CASE("end tokens come from the generation config, then from the config, eac
     std::ofstream(folder.file("config.json")) << shape << config << "}";
     std::filesystem::remove(folder.file("generation_config.json"));
     if (!generation.empty()) std::ofstream(folder.file("generation_config.json")) << generation;
-    return llmc::read_end_tokens(folder.path());
+    return llmc::read_end_tokens(folder.path(), 257);
   };
   CHECK(tokens("", R"(, "eos_token_id": 9)") == Ids{9});
   CHECK(tokens("", R"(, "eos_token_id": [9, 4, 9])") == Ids{9, 4});
   CHECK(tokens(R"({"eos_token_id": [256, 64]})", R"(, "eos_token_id": 64)") == Ids{256, 64});
   CHECK(tokens(R"({"eos_token_id": 7})", R"(, "eos_token_id": [5, 7])") == Ids{7, 5});
   CHECK(tokens(R"({"eos_token_id": null})", "").empty());
-  CHECK(tokens("{}", R"(, "eos_token_id": 50256)").empty());  // the default of transformers
+  CHECK(tokens("{}", R"(, "eos_token_id": 50256)").empty());     // the default of transformers
+  CHECK(tokens("", R"(, "eos_token_id": [300, 9])") == Ids{9});  // ids without a token
   CHECK(llmc_test::contains(llmc_test::complaint([&] { tokens(R"({"eos_token_id": "x"})", ""); }),
                             "generation_config.json: eos_token_id"));
   CHECK(llmc_test::contains(llmc_test::complaint([&] { tokens("[]", ""); }),

@@ -94,6 +94,7 @@ def test_names_of_other_programs_get_the_way_that_exists_here(program):
                            "--fp8": "--qat w8", "--torch-compile": "nothing is compiled", "--ddp": "scripts/run.sh -np N",
                            "--num-gpus": "scripts/run.sh -np N", "--num-beams": "in infer_gpt2, beam search is not supported"},
             "infer_gpt2": {"--beam": "beam search is not supported; --temperature 0", "--gptq": "--quant w8",
+                           "--activation": "in train_gpt2, a config.json of transformers sets it: --model FILE.json",
                            "--wandb": "in train_gpt2, scripts/export_run.py", "--n-gpu-layers": "--device"},
             "tokenize": {"--vocab-size": "tokenizers are not trained here", "--wandb": "in train_gpt2, "}}
     for name, flags in ways.items():
@@ -102,7 +103,7 @@ def test_names_of_other_programs_get_the_way_that_exists_here(program):
                 lines = lines_of(built[name], flag, "x")
                 expect(len(lines) == 1 and lines[0].startswith(f"there is no flag {flag}: ") and way in lines[0], lines)
     check_flags(program, {"--flash-attn": "--attention", "--max-new-tokens": "--sample-length", "--activatio": None})
-    check_flags(built["infer_gpt2"], {"--max-new-tokens": "--tokens", "--activation": None, "--compare": None})
+    check_flags(built["infer_gpt2"], {"--max-new-tokens": "--tokens", "--compare": None})
     (program.folder / "run.toml").write_text("wandb = true\n")
     expect("there is no flag --wandb: scripts/export_run.py" in program.run("--config", "run.toml", code=2).stderr, "config")
 

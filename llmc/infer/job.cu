@@ -54,7 +54,7 @@ void check_logit_biases(const std::vector<std::pair<std::int32_t, double>>& bias
   std::int64_t num_banned = 0;
   for (const auto& [token, value] : biases) {
     if (token >= vocabulary) {
-      fail_usage("--logit-bias names token " + std::to_string(token) + ", the model has " +
+      fail_usage("--logit-bias names token " + std::to_string(token) + ", the tokenizer has " +
                      std::to_string(vocabulary) + " tokens",
                  "use a token from 0 to " + std::to_string(vocabulary - 1));
     }

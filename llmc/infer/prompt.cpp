@@ -31,7 +31,7 @@ ModelFiles read_model_files(const InferConfig& settings) {
   ModelFiles files{.config = read_pretrained_shape(settings.model)};
   files.tokenizer = choose_tokenizer(settings, files.config.vocabulary);
   check_vocabulary("--model " + settings.model, files.config.vocabulary, *files.tokenizer);
-  files.end_tokens = read_end_tokens(settings.model);
+  files.end_tokens = read_end_tokens(settings.model, files.tokenizer->vocabulary_size());
   const std::optional<std::int32_t> end = files.tokenizer->end_of_text();
   if (files.end_tokens.empty() && end) files.end_tokens = {*end};
   return files;

@@ -44,9 +44,8 @@ struct SchedulerOptions {
   // At the end of the context, read the last half of it again, as a prompt, and continue.
   bool slide = false;
   // Maximum number of steps, at least 1, that the host submits before it waits for their tokens. It
-  // does not change the texts. A slot whose text ends earlier by another stop token than the
-  // first, by on_token() or
-  // because logits are not finite takes part in the other steps in vain.
+  // does not change the texts. A slot whose text ends earlier takes part in the other steps in
+  // vain: by a stop token, by on_token() or because logits are not finite.
   std::int64_t steps_between_reads = 1;
 };
 

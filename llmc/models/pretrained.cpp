@@ -60,16 +60,26 @@ ModelConfig read_pretrained_shape(const std::filesystem::path& path) {
   return from_huggingface(read_pretrained_config(path), file.string());
 }
 
-std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path) {
-  const HuggingFaceConfig config = read_pretrained_config(path);
+std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path,
+                                          std::int64_t vocabulary) {
   std::vector<std::int64_t> all;
   if (!is_llmc_model_file(path)) all = read_generation_end_tokens(path);
+  const HuggingFaceConfig config = read_pretrained_config(path);
   all.insert(all.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
   std::vector<std::int32_t> tokens;
+  std::string ignored;
   for (const std::int64_t id : all) {
-    if (id >= config.vocab_size) continue;
-    const auto token = static_cast<std::int32_t>(id);
-    if (std::ranges::find(tokens, token) == tokens.end()) tokens.push_back(token);
+    const auto token = static_cast<std::int32_t>(std::min(id, vocabulary));
+    if (id >= vocabulary) {
+      constexpr std::int64_t kDefault = 50256;
+      if (id != kDefault) ignored += " " + std::to_string(id);
+    } else if (std::ranges::find(tokens, token) == tokens.end()) {
+      tokens.push_back(token);
+    }
+  }
+  if (!ignored.empty()) {
+    Notice::print(path.string() + ": eos_token_id" + ignored + " is ignored: the tokenizer has " +
+                  std::to_string(vocabulary) + " tokens");
   }
   return tokens;
 }

@@ -38,8 +38,10 @@ HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path);
 ModelConfig read_pretrained_shape(const std::filesystem::path& path);
 
 // The tokens that end a text: eos_token_id of generation_config.json, then that of config.json,
-// each once. Ids that the model does not have are not among them.
-std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path);
+// each once. Ids from `vocabulary` on are not among them; a notice names them, except 50256, the
+// default of transformers.
+std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path,
+                                          std::int64_t vocabulary);
 
 // Throws unless the model has an embedding row for each token of the tokenizer. It may have more
 // rows, as a padded vocabulary has, but fewer than twice as many; a notice states their number.
