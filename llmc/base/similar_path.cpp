@@ -11,13 +11,13 @@ namespace llmc {
 
 namespace {
 
-constexpr std::size_t kMaxNames = 10'000;  // of a directory that are compared
+constexpr std::size_t kMaxEntries = 10'000;  // of a directory that are compared
 
 std::vector<KnownName> names_in(const std::filesystem::path& directory) {
   std::vector<KnownName> names;
   std::error_code error;
   std::filesystem::directory_iterator entry(directory.empty() ? "." : directory, error);
-  for (; !error && entry != std::filesystem::directory_iterator() && names.size() < kMaxNames;
+  for (; !error && entry != std::filesystem::directory_iterator() && names.size() < kMaxEntries;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     // A token cache lies next to its text and begins with the same name.
