@@ -17,24 +17,24 @@ using oracle::Fixture;
 
 namespace {
 
-RunShape run_for(const Fixture& fixture, Attention attention) {
+RunShape shape_of(const Fixture& fixture, Attention attention) {
   RunShape run{.B = fixture.integer("B"), .T = fixture.integer("T")};
   run.attention = attention;
   return run;
 }
 
-void check_all(const std::string& name, const std::vector<Comparison>& comparisons) {
+void check_comparisons(const std::string& name, const std::vector<Comparison>& comparisons) {
   for (const Comparison& c : comparisons) CHECK_MESSAGE(c.ok(), name << ": " << describe(c));
 }
 
 // Without the fixtures of two properties on tiny shapes.
-std::vector<std::string> cases_here() {
+std::vector<std::string> family_cases_here() {
   std::vector<std::string> names = oracle::family_cases();
   if (tiny_shapes()) std::erase_if(names, [](const std::string& n) { return contains(n, "-"); });
   return names;
 }
 
-ModelConfig valid_config() {
+ModelConfig family_config() {
   return {.vocabulary = 29, .context = 8, .layers = 2, .heads = 2, .channels = 16};
 }
 
@@ -42,30 +42,30 @@ ModelConfig valid_config() {
 
 TEST_SUITE("family") {
   TEST_CASE_TEMPLATE("logits and gradients of each kind of model match PyTorch", T, float, bf16) {
-    for (const std::string& name : cases_here()) {
+    for (const std::string& name : family_cases_here()) {
       if (sizeof(T) < 4 && contains(name, "-")) continue;
       const Fixture fixture = oracle::load_family_fixture(name);
-      ModelRig<T> rig(engine_config(fixture.config()), run_for(fixture, Attention::flash));
+      ModelRig<T> rig(engine_config(fixture.config()), shape_of(fixture, Attention::flash));
       rig.set_parameters(fixture.parameters());
-      check_all(name, compare_logits(fixture, rig.logits(fixture.batch()), kDtypeOf<T>));
+      check_comparisons(name, compare_logits(fixture, rig.logits(fixture.batch()), kDtypeOf<T>));
       if (!oracle::has_gradients(fixture)) continue;
       rig.gradients_of({fixture.batch()});
-      check_all(name, compare_gradients(fixture, rig.gradients(), kDtypeOf<T>));
+      check_comparisons(name, compare_gradients(fixture, rig.gradients(), kDtypeOf<T>));
     }
   }
 
   TEST_CASE("standard attention has the scales of the model too") {
     for (const char* name : {"unscaled", "by_layer", "all"}) {
       const Fixture fixture = oracle::load_family_fixture(name);
-      ModelRig<float> rig(engine_config(fixture.config()), run_for(fixture, Attention::standard));
+      ModelRig<float> rig(engine_config(fixture.config()), shape_of(fixture, Attention::standard));
       rig.set_parameters(fixture.parameters());
       rig.gradients_of({fixture.batch()});
-      check_all(name, compare_gradients(fixture, rig.gradients(), Dtype::fp32));
+      check_comparisons(name, compare_gradients(fixture, rig.gradients(), Dtype::fp32));
     }
   }
 
   TEST_CASE("a head that is not tied is a parameter of its own, after all others") {
-    ModelConfig config = valid_config();
+    ModelConfig config = family_config();
     const ParameterTable tied = gpt2_parameters(config);
     config.tied_head = false;
     const ParameterTable table = gpt2_parameters(config);
@@ -87,7 +87,7 @@ TEST_SUITE("family") {
   }
 
   TEST_CASE("the weights of a head that is not tied are on the last pipeline rank only") {
-    ModelConfig config = valid_config();
+    ModelConfig config = family_config();
     config.tied_head = false;
     const RunShape shape{.pipeline = make_pipeline({.ranks = 2, .micro_batches = 2}, 2)};
     for (const int rank : {0, 1}) {
@@ -99,7 +99,7 @@ TEST_SUITE("family") {
   }
 
   TEST_CASE("a config survives the way to transformers and back") {
-    ModelConfig config = valid_config();
+    ModelConfig config = family_config();
     CHECK(from_huggingface(to_huggingface(config, {}), "") == config);
     CHECK(differences_from_gpt2(to_huggingface(config, {})).empty());
     config.inner = 48;
@@ -119,7 +119,7 @@ TEST_SUITE("family") {
 
   TEST_CASE("properties that the engine does not support are errors") {
     const auto message = [](auto change) {
-      HuggingFaceConfig config = to_huggingface(valid_config(), {});
+      HuggingFaceConfig config = to_huggingface(family_config(), {});
       change(config);
       return complaint([&] { from_huggingface(config, "dir"); });
     };

@@ -114,16 +114,13 @@ __forceinline__ void finish_rows(const InvariantGemmCall<T, TO, KV>& call, std::
   const auto out_place = [&](std::int64_t r) { return call.out + r * call.out_stride + column; };
   if (call.epilogue == RowEpilogue::activation) {
     const float* const factors = call.gelu_factors;
-    const auto write_values = [&]<class F>(F) {
-      const auto value = [&]<int N>(const Floats<N>& s, std::int64_t, std::int64_t j)
-          __attribute__((always_inline)) {
-        Floats<N> y = F::template value<T>(s);
-        if (factors != nullptr) y *= load_floats<N>(factors + column + j);
-        return y;
-      };
-      write(out_place, 0, n, value);
+    const auto value = [&]<int N>(const Floats<N>& s, std::int64_t, std::int64_t j)
+        __attribute__((always_inline)) {
+      Floats<N> y = activation_value<T>(call.activation, s);
+      if (factors != nullptr) y *= load_floats<N>(factors + column + j);
+      return y;
     };
-    dispatch_activation(call.activation, write_values);
+    write(out_place, 0, n, value);
   } else if (call.residual != nullptr) {
     const T* const residual = call.residual + column;
     const std::int64_t stride = call.out_stride;
