@@ -56,12 +56,13 @@ std::int64_t tensor_ranks_of(const TrainResolution& r) {
 
 void check_tensor_ranks(const TrainResolution& r) {
   const std::int64_t tp = tensor_ranks_of(r), ranks = r.facts.ranks;
-  const std::int64_t heads = has_model(r) ? model_shape(r.config, r.facts).heads : 0;
+  const std::optional<ModelConfig> shape =
+      has_model(r) ? std::optional(model_shape(r.config, r.facts)) : std::nullopt;
+  const std::int64_t heads = shape ? shape->heads : 0, hidden = shape ? shape->hidden_size() : 0;
   if (heads % tp != 0) {
     fail_usage(divisor_problem("--tp", tp, heads, "head"), divisors_hint(heads));
   }
   constexpr std::int64_t kVector = 8;  // hidden channels that kernels process together
-  const std::int64_t hidden = has_model(r) ? model_shape(r.config, r.facts).hidden_size() : 0;
   if (hidden % (tp * kVector) != 0) {
     fail_usage("--tp " + std::to_string(tp) + " does not divide the " + std::to_string(hidden) +
                    " hidden channels (n_inner) into multiples of 8",
