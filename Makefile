@@ -63,12 +63,12 @@ MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
 MPI_FLAGS   := $(if $(MPI_INCLUDE),-DLLMC_MPI -DOMPI_SKIP_MPICXX -isystem $(MPI_INCLUDE))
 # The libraries that libmpi loads name a folder to search, in which they are not where they were only
-# unpacked, so programs name these libraries themselves.
+# unpacked, so programs name these libraries themselves. nvcc does not take a file called .so.40.
 MPI_DEPS    := $(if $(ROOT),$(wildcard $(addprefix $(ROOT)/usr/lib/$(MULTIARCH)/,libopen-*.so.* libhwloc.so.* libevent_core*.so.*)))
 MPI_LIBS    := $(if $(MPI_INCLUDE),$(MPI_HOME:%=-L%/lib -Xlinker -rpath=%/lib) -lmpi)
 ifneq ($(and $(MPI_DEPS),$(findstring $(ROOT)/,$(MPI_INCLUDE))),)
 MPI_LIBS    := -L$(ROOT)/usr/lib/$(MULTIARCH)/openmpi/lib -Xlinker -rpath=$(ROOT)/usr/lib/$(MULTIARCH) \
-               -Xlinker --disable-new-dtags -lmpi -Xlinker --no-as-needed $(MPI_DEPS) -Xlinker --as-needed
+               -Xlinker --disable-new-dtags -lmpi $(addprefix -Xlinker ,--no-as-needed $(MPI_DEPS) --as-needed)
 endif
 # dlopen and shm_open are in libc since glibc 2.34; in older versions they are in libdl and librt.
 SYSTEM_LIBS := -ldl -lrt

@@ -20,7 +20,8 @@
 #
 # From the environment: DEPS (folder made by scripts/setup.sh --gpu --prefix DIR), PYTHON (default
 # python3; phase train needs PyTorch and NumPy in it, phases infer and int8 NumPy), DATA (GPT-2 tokens, llm.c's .bin; default:
-# synthetic tokens), COMMIT (default: from git), JOBS (default: number of cores).
+# synthetic tokens), COMMIT (default: from git), JOBS (default: number of cores), BUILT (1: the programs are
+# in build/cuda already, compiled elsewhere for this GPU, and make is not called), PHASE_SECONDS (default 480).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -48,7 +49,8 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 [ -z "$(ls -A "$out")" ] || usage_error "$out is not empty; give a new folder, so that no results are overwritten"
 
-PHASE_SECONDS=480
+PHASE_SECONDS=${PHASE_SECONDS:-480}
+[[ $PHASE_SECONDS =~ ^[1-9][0-9]*$ ]] || usage_error "PHASE_SECONDS is '$PHASE_SECONDS'; allowed: a number of seconds"
 export PYTHON=${PYTHON:-python3}
 # Compiled kernels of PyTorch, inputs and everything else that is not a result.
 work=build/gpu_check/$phase
@@ -61,6 +63,12 @@ if [ $dry -eq 1 ]; then
 else
   device=cuda torch_device=cuda build=build/cuda
   make+=(HOST_BUILD=0 DEVICE=cuda)
+fi
+run_tests=("${make[@]}" test)
+if [ $dry -eq 0 ] && [ "${BUILT:-0}" = 1 ]; then
+  # In place of make: the programs that it would build must exist.
+  make=(bash -c 'for target; do [[ $target != build/* ]] || ls -l "$target" || exit 1; done' make)
+  run_tests=(scripts/run_tests.sh "$build")
 fi
 
 # ---- the record of a phase --------------------------------------------------------------------
@@ -154,6 +162,7 @@ describe_machine() {
   report "GPU:     ${gpu:-none} (name, memory, maximum clock, power limit, driver)"
   report "CUDA:    $( { ${NVCC:-nvcc} --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -nE 's/.*, V([0-9.]+)$/\1/p' | head -1)"
   report "Python:  $("$PYTHON" -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo none), PyTorch $(torch_version)"
+  [ "${BUILT:-0}" != 1 ] || report "build:   on another machine (BUILT=1)"
   report "machine: $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
 }
 
@@ -230,7 +239,7 @@ phase_correct() {
   # One test file shows that the step works; `make test` runs all of them on a CPU.
   [ $dry -eq 0 ] || one_file=(FILE=test/test_gelu.cu)
   step build 300 build.log "${make[@]}" "${one_file[@]}" test-programs "$build/train_gpt2"
-  step tests 400 tests.log env TEST_TIMEOUT=200 "${make[@]}" "${one_file[@]}" test
+  step tests 400 tests.log env TEST_TIMEOUT=200 "${run_tests[@]}" "${one_file[@]}"
   verdict=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out/tests.log" | tail -1 || true)
   report "         $verdict"
   case $verdict in "" | "0 passed"*) stop_at tests "no test ran" ;; esac

@@ -198,11 +198,26 @@ def test_profile_stops_at_a_planted_wrong_result(folder):
 
 def test_a_phase_ends_at_its_time_limit(folder):
     simulated_machine(folder)
-    script = folder / "scripts/gpu_check.sh"
-    script.write_text(script.read_text().replace("PHASE_SECONDS=480", "PHASE_SECONDS=1"))
-    code, text = run_phase(folder, "profile", folder / "out")
+    code, text = run_phase(folder, "profile", folder / "out", PHASE_SECONDS="1")
     last = text.splitlines()[-1]
     expect(code == 1 and ("the phase's time limit of 1 s is reached" in last or "stopped after 1 s" in last), text)
+
+
+def test_programs_built_elsewhere_are_not_built_again(folder):
+    simulated_machine(folder)
+    code, text = run_phase(folder, "profile", folder / "first")
+    expect(code == 0 and "on another machine" not in text, text)
+    program(folder / "bin/make", "exit 7")
+    code, text = run_phase(folder, "profile", folder / "built", BUILT="1")
+    expect(code == 0 and "build:   on another machine (BUILT=1)" in text, text)
+    (folder / "build/cuda/train_gpt2").unlink()
+    code, text = run_phase(folder, "profile", folder / "missing", BUILT="1")
+    expect(code == 1 and text.splitlines()[-1].startswith("FAILED at step build:"), text)
+    program(folder / "scripts/run_tests.sh", 'echo "$1: 3 passed, 0 failed, 0 skipped" | sed "s/.*: //"')
+    for name in ("tests", "train_gpt2"):
+        program(folder / "build/cuda" / name, "exit 0")
+    code, text = run_phase(folder, "correct", folder / "correct", BUILT="1")
+    expect("ok     tests" in text and "3 passed, 0 failed, 0 skipped" in text, text)
 
 
 def test_the_dry_profile_checks_that_each_prediction_matches_a_line(folder):
@@ -263,6 +278,27 @@ def test_kernels_are_compiled_for_the_gpu_of_the_machine(folder):
             command = next((line for line in commands if f" {source} " in line), done.stderr)
             expect(f"code={code} " in command, f"compute capability '{capability}', {source}: {command}")
             expect((" -O0 " in command) == (capability == "" and source.startswith("test")), command)
+
+
+def test_libraries_of_an_unpacked_folder_are_passed_to_the_linker(folder):
+    """nvcc itself refuses a file called libhwloc.so.15."""
+    program(folder / "toolkit/bin/nvcc", "echo sm_90")
+    (folder / "toolkit/include").mkdir()
+    (folder / "toolkit/include/cublasLt.h").write_text("")
+    multiarch = subprocess.run(["g++", "-print-multiarch"], capture_output=True, text=True).stdout.strip()
+    libraries = folder / "deps/usr/lib" / multiarch
+    (libraries / "openmpi/include").mkdir(parents=True)
+    for name in ("openmpi/include/mpi.h", "libhwloc.so.15", "libopen-pal.so.40"):
+        (libraries / name).write_text("")
+    environment = {key: value for key, value in os.environ.items() if key != "CUDA"}
+    done = subprocess.run(["make", "-n", "--no-print-directory", f"CUDA_HOME={folder / 'toolkit'}", f"DEPS={folder / 'deps'}",
+                           "HOST_BUILD=0", "build/cuda/train_gpt2"], cwd=ROOT, text=True, capture_output=True, timeout=120,
+                          env={**environment, "MAKEFLAGS": ""})
+    links = [line for line in done.stdout.splitlines() if line.startswith(str(folder)) and "-lcublasLt" in line]
+    expect(len(links) == 1, done.stdout[-2000:] + done.stderr)
+    words = links[0].split()
+    files = [i for i, word in enumerate(words) if re.search(r"\.so\.\d+$", word)]
+    expect(len(files) == 2 and all(words[i - 1] == "-Xlinker" for i in files), links[0])
 
 
 if __name__ == "__main__":
