@@ -21,7 +21,9 @@
 # From the environment: DEPS (folder made by scripts/setup.sh --gpu --prefix DIR), PYTHON (default
 # python3; phase train needs PyTorch and NumPy in it, phases infer and int8 NumPy), DATA (GPT-2 tokens, llm.c's .bin; default:
 # synthetic tokens), COMMIT (default: from git), JOBS (default: number of cores), BUILT (1: the programs are
-# in build/cuda already, compiled elsewhere for this GPU, and make is not called), PHASE_SECONDS (default 480).
+# in build/cuda already, compiled elsewhere for this GPU, and make is not called), PHASE_SECONDS (default 480),
+# BATCHES (micro-batches that phase train tries, default 16,32,64), TEST_JOBS (test suites at a time, default: number
+# of cores).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -197,7 +199,7 @@ phase_profile() {
   local run=("${check[@]}" run --program "$build/train_gpt2" --device $device --out "$out/measurements.jsonl")
   training() { # label, micro-batch, rows of logits, then flags of profile_steps.py
     step "run-$1" 60 output.log "${run[@]}" --label "$1" "${@:4}" -- "${sizes[@]}" --train "$data/tokens.bin" \
-      --tokenizer "words:$data/words.txt" --dtype bf16 --batch-size $(($2 / shrink)) --logits-rows "$3" --steps $steps
+      --tokenizer "words:$data/words.txt" --dtype bf16 --batch-size $(($2 / shrink)) --grad-accum 1 --logits-rows "$3" --steps $steps
   }
   training B64 64 $rows --profile $profiled
   for B in 64 32 16; do
@@ -211,13 +213,13 @@ phase_profile() {
   local bench=("${check[@]}" bench --out "$out/bench.jsonl" --)
   # A check that cannot fail proves nothing.
   step planted-faults 60 output.log "${check[@]}" bench --planted --out "$work/planted.jsonl" -- "$build/planted_faults" --json --verify
-  step bench_matmul 180 output.log "${bench[@]}" "$build/bench_matmul" --json "${flags[@]}"
   for name in "${benches[@]}"; do
     filter=()
     # Other lengths, and the (T, T) matrix, are for phase bench.
     [ "$name" != attention ] || [ $dry -eq 1 ] || filter=(--filter "/flash B" --filter "T 1024")
     step "bench_$name" 60 output.log "${bench[@]}" "$build/bench_$name" --json "${flags[@]}" "${filter[@]}"
   done
+  step bench_matmul 180 output.log "${bench[@]}" "$build/bench_matmul" --json "${flags[@]}"  # takes longest
 
   if [ $dry -eq 0 ]; then
     step compare 30 output.log "${compare[@]}" "${compare_files[@]}"
@@ -239,7 +241,8 @@ phase_correct() {
   # One test file shows that the step works; `make test` runs all of them on a CPU.
   [ $dry -eq 0 ] || one_file=(FILE=test/test_gelu.cu)
   step build 300 build.log "${make[@]}" "${one_file[@]}" test-programs "$build/train_gpt2"
-  step tests 400 tests.log env TEST_TIMEOUT=200 "${run_tests[@]}" "${one_file[@]}"
+  # Most of the time of a test is spent on its definition, on the CPU.
+  step tests 400 tests.log env TEST_TIMEOUT=200 TEST_JOBS="${TEST_JOBS:-$(nproc)}" "${run_tests[@]}" "${one_file[@]}"
   verdict=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out/tests.log" | tail -1 || true)
   report "         $verdict"
   case $verdict in "" | "0 passed"*) stop_at tests "no test ran" ;; esac
@@ -249,7 +252,7 @@ phase_correct() {
 
 # ---- phase: train -----------------------------------------------------------------------------
 phase_train() {
-  local V=50257 tokens=4000000 steps=200 last=50 B=16 sizes=() speed=() data=$work/data/tokens.bin
+  local V=50257 tokens=4000000 steps=200 last=50 B=16 sizes=() speed=(--batches "${BATCHES:-16,32,64}") data=$work/data/tokens.bin
   if [ $dry -eq 1 ]; then
     V=300 tokens=20000 steps=20 last=5 B=2
     sizes=(--layers 2 --heads 2 --channels 32 --context 32)
@@ -265,7 +268,7 @@ phase_train() {
   [ -z "${DATA:-}" ] || data=$DATA
   step weights 60 output.log "$PYTHON" dev/peers/make_weights.py --out "$work/gpt2" --vocabulary $V "${sizes[@]}"
 
-  local run=(--init-from "$work/gpt2" --train "$data" --dtype bf16 --batch-size "$B" --steps "$steps")
+  local run=(--init-from "$work/gpt2" --train "$data" --dtype bf16 --batch-size "$B" --grad-accum 1 --steps "$steps")
   step curve-ours 120 output.log "$build/train_gpt2" "${run[@]}" --device $device --val "$data" \
     --tokenizer "words:$work/data/words.txt" --eval-every 0 --sample-every 0 --log "$work/ours.jsonl"
   # Not compiled: the losses do not need it, and the minute is better spent on timing.

@@ -33,7 +33,7 @@ TEST_SUITE("matmul") {
 
   TEST_CASE("K is split only for weight gradients whose K is a multiple of 128") {
     GemmOptions split;
-    split.split_k = true;
+    split.split_k = SplitK::if_idle;
     const auto allowed = [&]<class TO, class TI>(GemmCall<TO, TI> call, std::int64_t k) {
       call.k = k;
       return may_split_k(call, split);

@@ -167,7 +167,9 @@ TEST_SUITE("model") {
       const float loss = rig.gradients_of({fixture.batch()});
       const Comparison compared = compare_loss(fixture, loss, kDtypeOf<T>);
       CHECK_MESSAGE(compared.ok(), describe(compared));
-      check_all(compare_gradients(fixture, rig.gradients(), kDtypeOf<T>));
+      // The host adds in short parts.
+      const std::int64_t chain = kCudaTarget ? fixture.integer("V") : 0;
+      check_all(compare_gradients(fixture, rig.gradients(), kDtypeOf<T>, chain));
       check_all(compare_logits(fixture, rig.logits(fixture.batch()), kDtypeOf<T>));
     }
   }

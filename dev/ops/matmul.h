@@ -52,7 +52,7 @@ void forward(OpRunner& runner, Shape s, bool with_bias) {
                     .bytes = s.bytes<T>(),
                     .flops = s.flops()});
   if (!c.is_selected()) return;
-  Gemm gemm;
+  Gemm gemm(llmc::training_gemm_options());
   const Operands<T> operands(c, s);
   auto& y = c.output<T>(s.M * s.N);
   const auto call_of = [operands, &y, with_bias](int i) {
@@ -79,7 +79,7 @@ void gelu_forward(OpRunner& runner, Shape s) {
                     .bytes = s.bytes<T>(2),
                     .flops = s.flops()});
   if (!c.is_selected()) return;
-  Gemm gemm;
+  Gemm gemm(llmc::training_gemm_options());
   const Operands<T> operands(c, s, s.gelu_deviation());
   auto& hidden = c.output<T>(s.M * s.N);
   auto& y = c.output<T>(s.M * s.N);
@@ -144,7 +144,7 @@ void backward_input(OpRunner& runner, Shape s, bool gelu) {
                     .bytes = s.bytes<T>() + (gelu ? sizeof(T) * static_cast<double>(s.M * s.K) : 0),
                     .flops = s.flops()});
   if (!c.is_selected()) return;
-  Gemm gemm;
+  Gemm gemm(llmc::training_gemm_options());
   auto& dy = c.input<T>(s.M * s.N, normal(1));
   auto& w = c.input<T>(s.K * s.N, normal(2));
   auto& hidden = c.input<T>(gelu ? s.M * s.K : 1, normal(3, 2));
@@ -197,7 +197,7 @@ void backward_weight(OpRunner& runner, Shape s, const char* op, bool ones = fals
                     .flops = s.flops(),
                     .timed = !ones});
   if (!c.is_selected()) return;
-  Gemm gemm;
+  Gemm gemm(llmc::training_gemm_options());
   auto& dy = c.input<T>(s.M * s.N, ones ? normal(1, 0, 1) : normal(1));
   auto& x = c.input<T>(s.M * s.K, ones ? normal(2, 0, 1) : normal(2));
   auto& dw = c.output<float>(s.K * s.N, ones ? normal(3, 0, 0) : normal(3));
@@ -235,7 +235,7 @@ void backward(OpRunner& runner, Shape s) {
                     .flops = 2 * s.flops(),
                     .timed = false});
   if (!c.is_selected()) return;
-  Gemm gemm;
+  Gemm gemm(llmc::training_gemm_options());
   const std::int64_t floats = llmc::linear_backward_scratch(s.M, s.N);
   auto& dy = c.input<T>(s.M * s.N, normal(1));
   auto& x = c.input<T>(s.M * s.K, normal(2));
@@ -280,7 +280,7 @@ void head_product(OpRunner& runner, Shape s, bool backward) {
                     .bytes = s.bytes<T>(),
                     .flops = s.flops()});
   if (!c.is_selected()) return;
-  Gemm gemm;
+  Gemm gemm(llmc::training_gemm_options());
   const std::int64_t inputs = backward ? s.N : s.K, outputs = backward ? s.K : s.N;
   auto& x = c.input<T>(s.M * inputs, normal(1));
   auto& wte = c.input<T>(s.N * s.K, normal(2));

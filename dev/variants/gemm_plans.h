@@ -10,6 +10,8 @@
 
 namespace llmc_dev {
 
+using llmc::SplitK;
+
 struct GemmPlan {
   std::string variant;
   llmc::GemmOptions options;
@@ -22,7 +24,8 @@ inline std::vector<GemmPlan> other_plans(bool split_k) {
   for (int i = split_k ? 0 : 1; i < kProposals; ++i) {
     std::string variant = split_k ? "split_k" : "proposal";
     if (i > 0) variant.append("_").append(std::to_string(i));
-    plans.push_back({variant, {.split_k = split_k, .proposal = i}});
+    plans.push_back(
+        {variant, {.split_k = split_k ? SplitK::always : SplitK::never, .proposal = i}});
   }
   return plans;
 }

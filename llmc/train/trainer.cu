@@ -37,7 +37,7 @@ Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRu
       exchange_(exchange),
       stop_(exchange),
       runner_(make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
-                                   {.allow_tf32 = config.precision.tf32},
+                                   training_gemm_options(config.precision.tf32),
                                    Ranks(world, config.mesh()))),
       evaluator_(config_, data_, runner_->evaluation(), exchange, stop_),
       checkpointer_(config_, data_, *runner_, resumed_) {

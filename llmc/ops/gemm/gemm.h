@@ -10,11 +10,16 @@
 
 namespace llmc {
 
+// Whether a product splits K if may_split_k() allows it: never; if it would otherwise use less than
+// half of the GPU; or always, if the library proposes it.
+enum class SplitK { never, if_idle, always };
+
 // Options of a library's matrix products.
 struct GemmOptions {
   bool allow_tf32 = false;  // round the operands of fp32 products to TF32 (10 bits of mantissa)
-  bool split_k = false;     // split K if may_split_k() allows it
-  int proposal = 0;         // index of the usable proposal to run; 0 is the library's first choice
+  SplitK split_k = SplitK::never;
+  bool small_tiles = false;  // large 16-bit products use the smallest tiles that are proposed
+  int proposal = 0;          // index of the usable proposal to run; 0 is the library's first choice
 };
 
 // Operation on the sums of a product before they are stored. cuBLASLt does not document the
@@ -82,8 +87,9 @@ void check_gemm(const GemmCall<TO, TI>& call) {
 template <class TO, class TI>
 bool may_split_k(const GemmCall<TO, TI>& call, const GemmOptions& options) {
   constexpr std::int64_t kSliceMultiple = 128;
-  return options.split_k && std::is_same_v<TO, float> && sizeof(TI) < sizeof(float) &&
-         call.epilogue == Epilogue::none && call.k % kSliceMultiple == 0;
+  return options.split_k != SplitK::never && std::is_same_v<TO, float> &&
+         sizeof(TI) < sizeof(float) && call.epilogue == Epilogue::none &&
+         call.k % kSliceMultiple == 0;
 }
 
 }  // namespace llmc

@@ -5,12 +5,14 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "llmc/device/device.h"
 #include "llmc/ops/gemm/gemm.h"
@@ -54,6 +56,10 @@ using SumType = std::conditional_t<std::is_same_v<TO, std::int32_t>, std::int32_
 // A plan serves every call of its shape, so it assumes only the alignment that all tensors have.
 inline constexpr std::uint32_t kAlignment = 16;  // bytes
 inline constexpr int kMaxProposals = 16, kMaxSplits = 16;
+// A product in fewer waves of blocks uses less than half of the GPU.
+inline constexpr float kFewWaves = 0.5f;
+// With more waves, a smaller tile is not slower because of the last wave.
+inline constexpr float kManyWaves = 4;
 
 template <class Value>
 Value algorithm_attribute(const cublasLtMatmulAlgo_t& algorithm,
@@ -87,9 +93,24 @@ class Plan {
   Plan(const GemmCall<TO, TI>& call, const GemmOptions& options, std::size_t workspace_bytes,
        const Library& library) {
     describe(call, options.allow_tf32 && std::is_same_v<TI, float>);
-    find_proposals(may_split_k(call, options), call.epilogue != Epilogue::none, workspace_bytes,
-                   library);
+    const bool may_split = may_split_k(call, options);
+    find_proposals(may_split && options.split_k == SplitK::always, call, workspace_bytes, library);
+    if (may_split && options.split_k == SplitK::if_idle && num_usable_ > 0 &&
+        proposals_[0].wavesCount < kFewWaves) {
+      find_proposals(true, call, workspace_bytes, library);
+    }
+    if (options.small_tiles && sizeof(TO) == 2 && sizeof(TI) == 2) put_small_tiles_first();
   }
+
+  // Replaces the proposals by those that do not split K.
+  template <class TO, class TI>
+  void use_unsplit(const GemmCall<TO, TI>& call, std::size_t workspace_bytes,
+                   const Library& library) {
+    find_proposals(false, call, workspace_bytes, library);
+  }
+
+  bool is_checked() const { return is_checked_; }
+  void set_checked() { is_checked_ = true; }
 
   // The usable proposals, in the library's order.
   std::span<const cublasLtMatmulHeuristicResult_t> proposals() const {
@@ -173,7 +194,8 @@ class Plan {
                  "cublasLtMatrixLayoutCreate");
   }
 
-  void find_proposals(bool may_split, bool has_epilogue, std::size_t workspace_bytes,
+  template <class Call>
+  void find_proposals(bool may_split, const Call& call, std::size_t workspace_bytes,
                       const Library& library) {
     UniqueHandle<cublasLtMatmulPreference_t, &cublasLtMatmulPreferenceDestroy> preference;
     check_cublas(cublasLtMatmulPreferenceCreate(&preference.handle),
@@ -198,11 +220,25 @@ class Plan {
     // NOT_SUPPORTED means no algorithm at all. An epilogue that a dtype does not support can be
     // reported as INVALID_VALUE.
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
-    if (status == CUBLAS_STATUS_INVALID_VALUE && has_epilogue) return;
+    if (status == CUBLAS_STATUS_INVALID_VALUE && call.epilogue != Epilogue::none) return;
     check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
+    num_usable_ = 0;
     for (int i = 0; i < count; ++i) {
       if (is_usable(proposals_[i], may_split)) proposals_[num_usable_++] = proposals_[i];
     }
+  }
+
+  // On an H100 the library's first choice has one large tile per multiprocessor, which computes
+  // nothing while it loads its first operands and stores its results. These times are long next to
+  // a sum over only C channels. Of two smaller tiles, one computes meanwhile.
+  void put_small_tiles_first() {
+    constexpr int kMeasured = 8;
+    if (num_usable_ == 0 || proposals_[0].wavesCount < kManyWaves) return;
+    int smallest = 0;
+    for (int i = 1; i < std::min(num_usable_, kMeasured); ++i) {
+      if (proposals_[i].wavesCount > proposals_[smallest].wavesCount) smallest = i;
+    }
+    std::swap(proposals_[0], proposals_[smallest]);
   }
 
   UniqueHandle<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy> operation_;
@@ -210,6 +246,7 @@ class Plan {
   // An array, because the front end of nvcc 13.0 fails on a std::vector of this struct.
   std::array<cublasLtMatmulHeuristicResult_t, kMaxProposals> proposals_{};
   int num_usable_ = 0;
+  bool is_checked_ = false;  // a product that splits K has been compared with a known result
 };
 
 // Example: "algorithm 66, tile 20, stages 36, split-K 4, waves 0.98, workspace 12.0 MiB". The

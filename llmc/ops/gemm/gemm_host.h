@@ -120,4 +120,8 @@ class Gemm {
   }
 };
 
+inline GemmOptions training_gemm_options(bool allow_tf32 = false) {
+  return {.allow_tf32 = allow_tf32};
+}
+
 }  // namespace llmc
