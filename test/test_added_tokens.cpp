@@ -187,6 +187,22 @@ TEST_SUITE("added_tokens") {
     check_tokens(*llmc::make_tokenizer(copy.path().string()));
   }
 
+  TEST_CASE("an added token with the name of a byte does not change what the byte decodes to") {
+    const TemporaryDirectory directory;
+    const auto tokenizer =
+        make_pair(directory, {{"added_tokens.json", R"({"\u00e9": 233, "\u00e9x": 263})"}});
+    const std::string text = "\xe9\x90\x98";  // U+9418
+    CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+    CHECK(tokenizer->encode("\xc3\xa9") == Ids{0xe9});
+    CHECK(tokenizer->encode("\xc3\xa9x") == Ids{263});
+    CHECK(tokenizer->decode(Ids{263}) == "\xc3\xa9x");
+    const TemporaryDirectory copy;
+    for (const auto& [name, content] : tokenizer->files())
+      llmc_test::write(copy.file(name), content);
+    const auto second = llmc::make_tokenizer(copy.path().string());
+    CHECK(second->decode(Ids{0xe9, 263}) == "\xe9\xc3\xa9x");
+  }
+
   TEST_CASE("texts are not cut if an added token may contain the place") {
     const TemporaryDirectory directory;
     CHECK_FALSE(llmc::cuts_are_exact(*make_tokenizer(directory)));
