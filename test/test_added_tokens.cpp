@@ -1,5 +1,5 @@
-// Added tokens of a tokenizer.json, and merges of Windows. The expected tokens are those of Hugging
-// Face's `tokenizers`.
+// Added tokens in the files of a tokenizer, and merges of Windows. The expected tokens are those of
+// Hugging Face's `tokenizers`.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -38,6 +38,16 @@ std::unique_ptr<llmc::Tokenizer> make_tokenizer(const TemporaryDirectory& direct
   const std::string path = directory.file("tokenizer.json");
   llmc_test::write(path, json.dump());
   return llmc::make_tokenizer(path);
+}
+
+// A tokenizer from a vocab.json, a merges.txt and these other files.
+std::unique_ptr<llmc::Tokenizer> make_pair(const TemporaryDirectory& directory,
+                                           const std::vector<llmc::TextFile>& others) {
+  const llmc_test::SmallVocabulary vocabulary(llmc_test::kFewMerges);
+  llmc_test::write(directory.file("vocab.json"), vocabulary.json());
+  llmc_test::write(directory.file("merges.txt"), vocabulary.bpe());
+  for (const auto& [name, text] : others) llmc_test::write(directory.file(name), text);
+  return llmc::make_tokenizer(directory.path().string());
 }
 
 // Checks the tokens of texts, without and with special tokens.
@@ -105,6 +115,92 @@ TEST_SUITE("added_tokens") {
     CHECK(tokenizer->encode("<x>") == Ids{'<', 'x', '>'});
     CHECK(tokenizer->encode("x>") == Ids{kTheta});
     CHECK(tokenizer->encode_with_special("<x>") == Ids{kX});
+  }
+
+  TEST_CASE("a token that must be a word of its own is not found within a word") {
+    const TemporaryDirectory directory, copy;
+    llmc_test::SmallVocabulary(llmc_test::kFewMerges).save(directory);
+    const auto plain = llmc::make_tokenizer(directory.path().string());
+    Json json = llmc::parse_json(plain->files().front().text, "tokenizer.json");
+    json["added_tokens"].push_back(added("Th", kThe, false, false, false));
+    json["added_tokens"].push_back(added(" Th", kKing, false, false, false));
+    json["added_tokens"][1]["single_word"] = true;
+    const std::string path = directory.file("tokenizer.json");
+    llmc_test::write(path, json.dump());
+    const auto first = llmc::make_tokenizer(path);
+    for (const auto& [name, text] : first->files()) llmc_test::write(copy.file(name), text);
+    const auto second = llmc::make_tokenizer(copy.path().string());
+    for (const auto* tokenizer : {first.get(), second.get()}) {
+      CHECK(tokenizer->encode("Th") == Ids{kThe});
+      CHECK(tokenizer->encode("!Th-") == Ids{'!', kThe, '-'});
+      CHECK(tokenizer->encode("\xffTh\xff") == Ids{0xff, kThe, 0xff});
+      for (const std::string other : {"a", "1", "_", "\xc3\xa9", "\xe2\x93\x90", "\xcc\x81"}) {
+        CAPTURE(other);  // U+00E9, U+24D0 (a circled letter), U+0301 (a mark)
+        CHECK(tokenizer->encode("Th" + other)[0] == 'T');
+        CHECK(tokenizer->encode(other + "Th").back() == 'h');
+      }
+      CHECK(tokenizer->encode("a Tha") == Ids{'a', kKing, 'a'});
+    }
+  }
+
+  TEST_CASE("tokens of added_tokens.json are special if their name or their role is") {
+    const TemporaryDirectory directory;
+    const std::string tokens = R"({"The": 270, "<k>": 280, "pad": 281, "bos": 282})";
+    const auto tokenizer =
+        make_pair(directory, {{"added_tokens.json", tokens},
+                              {"tokenizer_config.json", R"({"pad_token": "pad"})"},
+                              {"special_tokens_map.json", R"({"bos_token": {"content": "bos"}})"}});
+    CHECK(tokenizer->encode("The") == Ids{263});  // the ids have no gaps
+    CHECK(tokenizer->encode("<k>padbos").size() == 9);
+    CHECK(tokenizer->encode_with_special("<k>padbosThe") == Ids{264, 265, 266, 263});
+    CHECK(tokenizer->vocabulary_size() == 267);
+  }
+
+  TEST_CASE("added_tokens_decoder of tokenizer_config.json replaces added_tokens.json") {
+    const Json decoder = {{"264", added("The", 0, false, false, true)},
+                          {"263", added("king", 0, true, false, false)}};
+    Json config = {{"added_tokens_decoder", decoder}};
+    for (auto* list : {"263", "264"}) config["added_tokens_decoder"][list].erase("id");
+    const TemporaryDirectory directory;
+    const auto tokenizer = make_pair(
+        directory, {{"tokenizer_config.json", config.dump()}, {"added_tokens.json", "{\"x\": 9}"}});
+    CHECK(tokenizer->encode("The king") == Ids{264, 'k', 'i', 'n', 'g'});
+    CHECK(tokenizer->encode_with_special("The king") == Ids{264, 263});
+    const std::string path = directory.file("tokenizer_config.json");
+    const auto error_of = [&](const std::string& text) {
+      llmc_test::write(path, text);
+      return llmc_test::complaint([&] { llmc::make_tokenizer(directory.path().string()); });
+    };
+    CHECK(llmc_test::contains(error_of(R"({"added_tokens_decoder": {"1x": {"content": "a"}}})"),
+                              path + ": added_tokens_decoder: the key \"1x\" is not the id"));
+    CHECK(llmc_test::contains(error_of(R"({"added_tokens_decoder": {"263": {"content": ""}}})"),
+                              path + ": added_tokens_decoder.263.content is empty"));
+    CHECK(llmc_test::contains(error_of(R"({"added_tokens_decoder": 5})"),
+                              path + ": added_tokens_decoder is 5, not a JSON object"));
+  }
+
+  TEST_CASE("vocab.json and merges.txt have the added tokens without tokenizer.json too") {
+    const TemporaryDirectory directory, copy;
+    for (const auto& [name, text] : make_tokenizer(directory)->files()) {
+      if (name != "tokenizer.json") llmc_test::write(copy.file(name), text);
+    }
+    check_tokens(*llmc::make_tokenizer(copy.path().string()));
+  }
+
+  TEST_CASE("an added token with the name of a byte does not change what the byte decodes to") {
+    const TemporaryDirectory directory;
+    const auto tokenizer =
+        make_pair(directory, {{"added_tokens.json", R"({"\u00e9": 233, "\u00e9x": 263})"}});
+    const std::string text = "\xe9\x90\x98";  // U+9418
+    CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+    CHECK(tokenizer->encode("\xc3\xa9") == Ids{0xe9});
+    CHECK(tokenizer->encode("\xc3\xa9x") == Ids{263});
+    CHECK(tokenizer->decode(Ids{263}) == "\xc3\xa9x");
+    const TemporaryDirectory copy;
+    for (const auto& [name, content] : tokenizer->files())
+      llmc_test::write(copy.file(name), content);
+    const auto second = llmc::make_tokenizer(copy.path().string());
+    CHECK(second->decode(Ids{0xe9, 263}) == "\xe9\xc3\xa9x");
   }
 
   TEST_CASE("texts are not cut if an added token may contain the place") {

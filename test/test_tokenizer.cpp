@@ -120,13 +120,16 @@ TEST_CASE("the error for an invalid word list names the line and the problem") {
     write(list, text);
     return complaint([&] { llmc::make_tokenizer("words:" + list); });
   };
-  CHECK(error_of("a\nb\n").empty());
+  for (const std::string text : {"a\nb\n", "a\r\nb\r\n"}) {
+    CHECK(error_of(text).empty());
+    CHECK(llmc::make_tokenizer("words:" + list)->encode("b a\r\n") == Ids{1, 0});
+  }
   const std::vector<std::pair<std::string, std::string>> invalid = {
       {"", " is empty"},
       {"a\n\nb\n", ", line 2: the line is empty"},
       {"\n", ", line 1: the line is empty"},
       {"a\nb c\n", ", line 2: \"b c\" contains white space"},
-      {"a\r\n", ", line 1: \"a?\" contains white space"},
+      {"a\r\r\n", ", line 1: \"a?\" contains white space"},
       {"a\nb\na\n", ", line 3: the word \"a\" is repeated"},
       {"a\n\xc3\n", ", line 2: \"?\" is not UTF-8"}};
   for (const auto& [text, phrase] : invalid) {

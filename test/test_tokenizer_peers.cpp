@@ -1,10 +1,9 @@
-// Compares tokens with those of tiktoken and Hugging Face's transformers, if these are installed:
-// texts, thousands of generated strings, every character of Unicode, special tokens, broken bytes.
+// Compares tokens with those of tiktoken and Hugging Face's transformers and tokenizers, if these
+// are installed: texts, thousands of generated strings, every character of Unicode, special and
+// added tokens, broken bytes.
 //
 // Only code points that both this machine's PCRE2 and its Python know are compared. PCRE2 10.42 and
 // Python 3.11 have Unicode 14; a character added later may be a letter for the peer and not here.
-#include <pcre2.h>
-
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "llmc/io/tokenizer/bpe_vocabulary.h"
 #include "llmc/io/tokenizer/byte_names.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
+#include "llmc/io/tokenizer/gpt2_splitter.h"  // PCRE2
 #include "llmc/io/tokenizer/tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
@@ -161,17 +161,23 @@ std::vector<std::string> texts_in(const std::string& folder) {
   return texts;
 }
 
-void run_peer(const std::string& peer, const TemporaryDirectory& at, const std::string& data) {
+void run_peer(const std::string& peer, const TemporaryDirectory& at,
+              const std::vector<std::string>& arguments) {
   using llmc::oracle::shell_quoted;
   std::string command = shell_quoted(llmc_test::python()) + " " +
                         shell_quoted(llmc_test::root_dir() + "/test/oracle/tokenizer_peers.py") +
-                        " " + peer + " " + shell_quoted(at.path().string()) + " " +
-                        shell_quoted(data + "/gpt2");
-  for (const std::string& text : texts_in(data + "/text")) command += " " + shell_quoted(text);
+                        " " + peer + " " + shell_quoted(at.path().string());
+  for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
   command += " >" + shell_quoted(at.file("output")) + " 2>&1";
   const bool success = std::system(command.c_str()) == 0;
   CAPTURE(llmc::read_file(at.file("output")));
   REQUIRE(success);
+}
+
+void run_peer(const std::string& peer, const TemporaryDirectory& at, const std::string& data) {
+  std::vector<std::string> arguments = texts_in(data + "/text");
+  arguments.insert(arguments.begin(), data + "/gpt2");
+  run_peer(peer, at, arguments);
 }
 
 // The data directory if everything that the comparison needs is available; else skips the test and
@@ -236,6 +242,42 @@ TEST_CASE("tokens match those of transformers' AutoTokenizer created from our fi
     CHECK(second->encode_with_special(text) == first->encode_with_special(text));
     CHECK(second->vocabulary_size() == first->vocabulary_size());
   }
+}
+
+TEST_CASE("random added tokens are found as by the tokenizers library") {
+  if (llmc_test::tiny_shapes()) return llmc_test::skip("too slow in this build");
+  if (!llmc_test::python_has("tokenizers")) {
+    return llmc_test::skip("no Python with tokenizers (set PYTHON)");
+  }
+  const TemporaryDirectory at, vocabulary;
+  llmc_test::SmallVocabulary(llmc_test::kFewMerges).save(vocabulary);
+  save(llmc::make_tokenizer(vocabulary.path().string())->files(), at.path());
+  run_peer("added_tokens", at, std::vector<std::string>());
+  int num_tokenizers = 0;
+  for (; std::filesystem::exists(at.file(std::to_string(num_tokenizers) + ".json"));
+       ++num_tokenizers) {
+    const std::string name = std::to_string(num_tokenizers);
+    const auto tokenizer = llmc::make_tokenizer(at.file(name + ".json"));
+    // The files that this tokenizer writes have the same added tokens.
+    const std::filesystem::path copy = at.path() / name;
+    save(tokenizer->files(), copy);
+    const auto second = llmc::make_tokenizer(copy.string());
+    for (const std::string kind : {"plain", "special"}) {
+      const std::vector<Case> cases = read_cases(at.file(name + "_" + kind + ".bin"));
+      CHECK(cases.size() >= 150);
+      for (const auto& [text, ids] : cases) {
+        CAPTURE(name);
+        CAPTURE(kind);
+        CAPTURE(llmc::json_quoted(text));
+        const auto tokens_of = [&, &text = text](const llmc::Tokenizer& t) {
+          return kind == "plain" ? t.encode(text) : t.encode_with_special(text);
+        };
+        REQUIRE(tokens_of(*tokenizer) == ids);
+        REQUIRE(tokens_of(*second) == ids);
+      }
+    }
+  }
+  CHECK(num_tokenizers >= 60);
 }
 
 TEST_SUITE_END();

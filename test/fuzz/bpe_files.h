@@ -32,7 +32,9 @@ inline void bpe_files(std::string_view input) {
     }
     const llmc::BpeTokenizer tokenizer(std::move(vocabulary), "fuzz");
     const std::string_view text = files[1];
-    expect(tokenizer.decode(tokenizer.encode(text)) == text, "decoding tokens returns the text");
+    // The text of an added token can be the name of another token's bytes.
+    expect(tokenizer.has_plain_added_tokens() || tokenizer.decode(tokenizer.encode(text)) == text,
+           "decoding tokens returns the text");
     use_tokenizer(tokenizer, text);
   });
 }

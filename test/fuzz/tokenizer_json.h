@@ -3,6 +3,8 @@
 // same tokens. The file that a tokenizer writes must read as the same tokenizer.
 #pragma once
 
+#include <algorithm>
+
 #include "llmc/base/json.h"
 #include "llmc/io/tokenizer/byte_names.h"
 #include "llmc/io/tokenizer/tokenizer.h"
@@ -37,10 +39,15 @@ inline void use_tokenizer(const llmc::Tokenizer& tokenizer, std::string_view tex
   is_rejected("", [&] {
     const std::vector<std::int32_t> tokens = tokenizer.encode(text);
     const std::string decoded = tokenizer.decode(tokens);
-    expect(tokenizer.encode(decoded) == tokens, "encoding the text of tokens returns these tokens");
+    // An added token that is not special can take white space, without which the text may spell out
+    // another one.
+    const auto added = tokenizer.added_tokens();
+    const bool has_plain = !std::ranges::all_of(added, &llmc::AddedToken::special);
+    expect(has_plain || tokenizer.encode(decoded) == tokens,
+           "encoding the text of tokens returns these tokens");
     const auto special = tokenizer.encode_with_special(text);
     expect(tokenizer.decode(special) == decoded || tokenizer.end_of_text().has_value() ||
-               !tokenizer.added_tokens().empty(),
+               !added.empty(),
            "without special tokens both encodings decode to the same text");
   });
 }

@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
-"""Tokenizes texts with tiktoken or transformers, for test_tokenizer_peers.cpp.
+"""Tokenizes texts with tiktoken, transformers or tokenizers, for test_tokenizer_peers.cpp.
 
     tokenizer_peers.py tiktoken|transformers DIR GPT2 [TEXT...]
+    tokenizer_peers.py added_tokens DIR
+
+The second form reads DIR/tokenizer.json and writes ADDED_TOKENIZERS files of the same tokenizer with random added
+tokens, DIR/N.json, with their tokens of texts, DIR/N_plain.bin (special tokens remain text) and DIR/N_special.bin.
+The first form reads:
 
 DIR/assigned.txt: code points that may occur, one range "first last" per line.
 DIR/tokenizer:    files that our tokenizer wrote, with the tokens of SPECIAL; AutoTokenizer reads them, and
@@ -23,6 +28,11 @@ from pathlib import Path
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPECIAL = {"<|endoftext|>": 50256, "<|pad|>": 50257, " <x> ": 50258}
 STRINGS = 20000
+ADDED_TOKENIZERS = 60
+ADDED = ["The", "the", "Theta", " king", "king", "king ", "<x>", "x>", "<", " ", "  ", "\n", "a b", "b c", "\u65e5\u672c",
+         "'s", "_", "a", "1", "ab", " the ", "\u00a0x", "hell", "he"]
+BETWEEN = [" ", "  ", "\n", "\t", "\u00a0", "\u2003", "\u3000", "\u180e", "\u200b", "\r\n", "a", "b", "x", "king", "hello",
+           ">", "<", "\u00e9", "e\u0301", "\u65e5", "_", "1", "'", "!", "\u24b6", "\u200d", "\u00b2", "\u2167"]
 SPACES = [*range(9, 14), *range(0x1C, 0x21), 0x85, 0xA0, 0x1680, 0x180E, *range(0x2000, 0x2010), 0x2028, 0x2029,
           0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF]
 ENDINGS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "\u2019s", "'", "''", "'l", "'r", " 's", "'st"]
@@ -143,6 +153,46 @@ def write_transformers_files(folder, rng, sets, special):
     tokenizer.save_pretrained(folder / "words_resaved")
 
 
+def random_added_tokens(rng, contents, vocabulary):
+    """Entries of added_tokens, some with gaps between their ids. A token that the vocabulary has keeps its id."""
+    next_id, gap, entries = max(vocabulary.values()) + 1, rng.randrange(3), []
+    for content in contents:
+        special = content not in vocabulary and rng.random() < 0.3
+        flags = {key: rng.random() < 0.3 for key in ("single_word", "lstrip", "rstrip")}
+        entries.append({"id": vocabulary.get(content, next_id), "content": content, "special": special,
+                        "normalized": rng.choice([special, not special, not special]), **flags})
+        next_id += content not in vocabulary and 1 + rng.randint(0, gap)
+    return entries
+
+
+def tokens_or_none(tokenizer, text):
+    """The tokens of a text. None where the library panics: white space that two tokens strip."""
+    try:
+        return tokenizer.encode(text).ids
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        return None
+
+
+def write_added_tokens_files(folder):
+    from tokenizers import Tokenizer
+    rng = random.Random(30)
+    base = json.loads((folder / "tokenizer.json").read_text())
+    for number in range(ADDED_TOKENIZERS):
+        contents = rng.sample(ADDED, rng.randint(1, 7))
+        added = base["added_tokens"] + random_added_tokens(rng, contents, base["model"]["vocab"])
+        path = folder / f"{number}.json"
+        path.write_text(json.dumps(base | {"added_tokens": added}))
+        tokenizer = Tokenizer.from_file(str(path))
+        texts = ["".join(rng.choice([rng.choice(contents), rng.choice(BETWEEN)]) for _ in range(rng.randint(1, 8)))
+                 for _ in range(200)]
+        for kind in ("special", "plain"):
+            tokenizer.encode_special_tokens = kind == "plain"
+            known = [(text, ids) for text in texts if (ids := tokens_or_none(tokenizer, text)) is not None]
+            write(folder / f"{number}_{kind}.bin", *zip(*known))
+
+
 def main(peer, folder, gpt2, files):
     by_category = assigned_characters(folder / "assigned.txt")
     rng = random.Random(20)
@@ -155,4 +205,7 @@ def main(peer, folder, gpt2, files):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
+    if sys.argv[1] == "added_tokens":
+        write_added_tokens_files(Path(sys.argv[2]))
+    else:
+        main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
+
+#include "llmc/io/tokenizer/word_characters.h"
 
 namespace llmc {
 
@@ -54,6 +57,7 @@ class Search {
     for (const AddedToken* token : tokens) {
       of_byte_[static_cast<unsigned char>(token->text[0])].push_back(token);
       selects_any_ = selects_any_ || selects_(*token);
+      if (token->single_word && !words_.has_value()) words_.emplace();
     }
   }
 
@@ -68,7 +72,7 @@ class Search {
       // The search continues after the text of the token, also if the token is not selected or
       // strips more. So a token that begins with the stripped white space is found too.
       const std::size_t end = at + match->text.size();
-      if (selects_(*match)) {
+      if (selects_(*match) && !is_in_word(*match, text.substr(0, at), text.substr(end))) {
         std::size_t begin = at, stop = end;
         if (match->strips_left)
           begin = std::max(plain_begin, at - spaces_at_end(text.substr(0, at)));
@@ -91,9 +95,15 @@ class Search {
     return nullptr;
   }
 
+  // Whether a token that must be a word of its own is part of a longer one.
+  bool is_in_word(const AddedToken& token, std::string_view before, std::string_view after) const {
+    return token.single_word && (words_->ends(before) || words_->begins(after));
+  }
+
   const Selection& selects_;
   std::array<std::vector<const AddedToken*>, 256> of_byte_;  // by their first byte
   bool selects_any_ = false;
+  std::optional<WordCharacters> words_;  // if a token has single_word
 };
 
 }  // namespace

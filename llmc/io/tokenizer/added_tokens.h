@@ -16,7 +16,8 @@ struct AddedTokenUses {
 
 // Calls the uses for the parts of a text, in order. At each place the longest token is found, and
 // the first place counts. Tokens with is_second are searched for only between the others. A
-// token for which `selects` is false is found, but remains text.
+// token for which `selects` is false is found, but remains text; so does one with single_word
+// within a word.
 void split_added_tokens(std::string_view text, const std::vector<AddedToken>& tokens,
                         const std::function<bool(const AddedToken&)>& selects,
                         const AddedTokenUses& uses);

@@ -5,6 +5,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/lines.h"
+#include "llmc/io/tokenizer/added_token_lists.h"
 
 namespace llmc {
 
@@ -85,14 +86,7 @@ BpeVocabulary read_bpe_pair(const std::filesystem::path& directory) {
   listing.ids =
       bpe::named_ids(parse_json(read_file(vocabulary), listing.ids_source), listing.ids_source);
   bpe::list_merges(merges, listing);
-  const std::filesystem::path added = directory / "added_tokens.json";
-  if (path_exists(added)) {
-    listing.added_source = added.string();
-    const Json tokens = parse_json(read_file(added), listing.added_source);
-    for (const auto& [text, id] : bpe::named_ids(tokens, listing.added_source)) {
-      listing.added.push_back({text, bpe::token_id(id, listing.added_source, text)});
-    }
-  }
+  bpe::list_added_of_pair(directory, listing);
   return make_bpe_vocabulary(listing);
 }
 

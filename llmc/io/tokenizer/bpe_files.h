@@ -18,10 +18,10 @@ namespace bpe {
 // Parses {"token": id, ...}; `what` names the object in errors.
 BpeListing::NamedIds named_ids(const Json& json, const std::string& what);
 
-// Parses "a b"; `location` names the place of the line in errors.
 // Returns the id of a token. Throws if it is too large for a vocabulary.
 std::int32_t token_id(std::int64_t id, const std::string& source, const std::string& name);
 
+// Parses "a b"; `location` names the place of the line in errors.
 std::pair<std::string, std::string> two_names(std::string_view line, const std::string& location);
 
 // Reads one merge per line. The first line may be a version.

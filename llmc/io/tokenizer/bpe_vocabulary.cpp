@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <optional>
 #include <unordered_set>
 
 #include "llmc/base/error.h"
@@ -38,6 +39,21 @@ void place(BpeVocabulary& vocabulary, Ids& ids, const std::string& source, const
 
 namespace {
 
+// Returns the bytes of an added token: its text. But the text of an added token may be the name of
+// other bytes in the vocabulary: "\u00e9" is the name of the byte 0xe9. Then both are one token,
+// which keeps the bytes that pieces of a text need (`tokenizers` decodes it so too).
+std::string bytes_of_added(const AddedToken& token, bool is_ordinary, const BpeListing& listing) {
+  const std::optional<std::string> named = bytes_of_name(token.text);
+  if (token.special || !is_ordinary || !named.has_value() || *named == token.text) {
+    return token.text;
+  }
+  const bool is_used =
+      named->size() == 1 || std::ranges::any_of(listing.merges, [&](const auto& merge) {
+        return merge.first + merge.second == token.text;
+      });
+  return is_used ? *named : token.text;
+}
+
 // Fills vocabulary.bytes and vocabulary.added.
 Ids place_all(BpeVocabulary& vocabulary, const BpeListing& listing) {
   std::unordered_map<std::string_view, std::int64_t> added;
@@ -49,8 +65,10 @@ Ids place_all(BpeVocabulary& vocabulary, const BpeListing& listing) {
   for (const auto& [name, id] : listing.ids) size -= added.count(name);
   vocabulary.bytes.resize(size);
   Ids ids;
+  std::unordered_set<std::string_view> ordinary;
   for (const auto& [name, id] : listing.ids) {
     const auto entry = added.find(name);
+    if (entry != added.end()) ordinary.insert(name);
     if (entry == added.end()) {
       place(vocabulary, ids, listing.ids_source, name, id, bytes_of_name(name).value_or(""));
     } else if (entry->second != id) {
@@ -60,7 +78,8 @@ Ids place_all(BpeVocabulary& vocabulary, const BpeListing& listing) {
     }
   }
   for (const AddedToken& token : listing.added) {
-    place(vocabulary, ids, listing.added_source, token.text, token.id, token.text);
+    place(vocabulary, ids, listing.added_source, token.text, token.id,
+          bytes_of_added(token, ordinary.contains(token.text), listing));
     vocabulary.added.push_back(token);
   }
   return ids;

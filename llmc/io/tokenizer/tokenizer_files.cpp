@@ -31,7 +31,7 @@ std::vector<std::string> names_of(const BpeVocabulary& vocabulary) {
 }
 
 Json added_token(const AddedToken& token) {
-  return {{"content", token.text},         {"single_word", false},
+  return {{"content", token.text},         {"single_word", token.single_word},
           {"lstrip", token.strips_left},   {"rstrip", token.strips_right},
           {"normalized", token.is_second}, {"special", token.special}};
 }

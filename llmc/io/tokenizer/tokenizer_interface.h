@@ -18,10 +18,12 @@ inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 struct AddedToken {
   std::string text;
   std::int32_t id;
-  bool special =
-      true;  // it encodes no ordinary text; otherwise it does, wherever it is spelled out
+  // It encodes no ordinary text; otherwise it does, wherever it is spelled out.
+  bool special = true;
   // It takes the white space before or after it.
   bool strips_left = false, strips_right = false;
+  // It remains text next to a character of a word (word_characters.h).
+  bool single_word = false;
   // It is searched for after the other kind, between the tokens of that.
   bool is_second = false;
 };

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,10 +11,11 @@
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
-#include "llmc/base/notice.h"
+#include "llmc/io/tokenizer/added_token_lists.h"
 #include "llmc/io/tokenizer/bpe_files.h"
 #include "llmc/io/tokenizer/bpe_tokenizer.h"
 #include "llmc/io/tokenizer/bpe_vocabulary.h"
+#include "llmc/io/tokenizer/json_section.h"
 #include "llmc/io/tokenizer/tokenizer_files.h"
 #include "llmc/io/tokenizer/word_tokenizer.h"
 
@@ -23,120 +23,22 @@ namespace llmc {
 
 namespace {
 
-// A JSON object, its place in the file, and checks of its members. Errors name file, place and key.
-class Section {
- public:
-  Section(const Json& json, std::string name) : json_(json), name_(std::move(name)) {
-    if (!json_.is_object()) fail(name_ + " is " + text(&json_) + ", not a JSON object");
-  }
-
-  // Returns null if the key is absent or its value is null.
-  const Json* find(const std::string& key) const {
-    const Json* value = json_member(json_, key);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
-
-  const Json& at(const std::string& key) const {
-    const Json* value = find(key);
-    if (value == nullptr) fail(name_ + " has no \"" + key + "\"");
-    return *value;
-  }
-
-  Section section(const std::string& key) const { return {at(key), place(key)}; }
-
-  // Returns "FILE: KEY.KEY".
-  std::string place(const std::string& key) const {
-    return name_ + (name_.ends_with(".json") ? ": " : ".") + key;
-  }
-
-  // Throws if the object has a key that is not in `allowed`.
-  void allow_only(std::initializer_list<std::string_view> allowed) const {
-    for (const auto& [key, value] : json_.items()) {
-      if (std::find(allowed.begin(), allowed.end(), key) == allowed.end()) {
-        fail(place(printable(key)) + " is " + text(&value) + ": this key is not supported",
-             "remove the key; only the settings of GPT-2's tokenizer are supported");
-      }
-    }
-  }
-
-  // Returns a boolean; one that is absent or null is `missing`.
-  bool flag(const std::string& key, bool missing) const {
-    const Json* value = find(key);
-    if (value != nullptr && !value->is_boolean()) fail(place(key) + " is not true or false");
-    return value == nullptr ? missing : value->boolean();
-  }
-
-  // Throws unless the value of `key` is one of `allowed`; an absent value counts as null.
-  void expect(const std::string& key, const std::vector<Json>& allowed) const {
-    const Json* value = json_member(json_, key);
-    const Json actual = value == nullptr ? Json() : *value;
-    if (std::find(allowed.begin(), allowed.end(), actual) != allowed.end()) return;
-    std::string list;
-    for (const Json& item : allowed) list += (list.empty() ? "" : " or ") + text(&item);
-    fail(place(key) + " is " + text(value) + ", which is not supported", "allowed: " + list);
-  }
-
- private:
-  static std::string text(const Json* value) {
-    return value == nullptr ? "missing" : printable(value->dump(-1, true));
-  }
-
-  const Json& json_;
-  std::string name_;
-};
-
-// Reads an added token. Without "normalized", a special one is searched for first.
-AddedToken added_token(const Section& token) {
-  token.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  token.expect("single_word", {false, nullptr});
-  const std::string text = json_text(token.at("content"), token.place("content"));
-  require(!text.empty(), token.place("content") + " is empty");
-  const bool special = token.flag("special", false);
-  return {
-      .text = text,
-      .id = bpe::token_id(json_size(token.at("id"), token.place("id")), token.place("id"), text),
-      .special = special,
-      .strips_left = token.flag("lstrip", false),
-      .strips_right = token.flag("rstrip", false),
-      .is_second = token.flag("normalized", !special)};
-}
-
-// An added token that model.vocab does not have gets the next free id, in the order of the file:
-// `tokenizers` reads files so. The two ids differ if those of the file have gaps or another order.
-void close_gaps(BpeListing& listing) {
-  std::set<std::string_view> ordinary;
-  for (const auto& [name, id] : listing.ids) ordinary.insert(name);
-  const auto first = static_cast<std::int32_t>(std::ssize(listing.ids));
-  std::int32_t next = first;
-  std::string moved;
-  for (AddedToken& token : listing.added) {
-    if (ordinary.contains(token.text) || token.id < first) continue;
-    if (token.id != next && moved.empty()) {
-      moved = bpe::in_quotes(token.text) + " has the id " + std::to_string(token.id) +
-              " and gets " + std::to_string(next);
-    }
-    token.id = next++;
-  }
-  if (moved.empty()) return;
-  Notice::print(listing.added_source + ": " + moved +
-                ": as in transformers, ids of added tokens have the order of the file and no gaps");
-}
-
 // Reads added_tokens, which `tokenizers` searches for in a text before any other step.
-void list_added(const Section& file, BpeListing& listing) {
+void list_added(const JsonSection& file, BpeListing& listing) {
   listing.added_source = file.place("added_tokens");
   const Json* added = file.find("added_tokens");
   if (added == nullptr) return;
   if (!added->is_array()) fail(listing.added_source + " is not a list");
   for (const Json& item : *added) {
-    listing.added.push_back(added_token(
-        Section(item, listing.added_source + "[" + std::to_string(listing.added.size()) + "]")));
+    const JsonSection token(
+        item, listing.added_source + "[" + std::to_string(listing.added.size()) + "]");
+    listing.added.push_back(bpe::added_token(token, json_size(token.at("id"), token.place("id"))));
   }
-  close_gaps(listing);
+  bpe::close_gaps(listing);
 }
 
 // Reads merges, each written as "a b" or ["a", "b"].
-void list_merges(const Section& model, BpeListing& listing) {
+void list_merges(const JsonSection& model, BpeListing& listing) {
   listing.merges_source = model.place("merges");
   listing.first_merge = 0;
   const Json& merges = model.at("merges");
@@ -158,16 +60,16 @@ void list_merges(const Section& model, BpeListing& listing) {
 
 // Throws unless the post-processor is known to change no ids and add no special tokens. ByteLevel
 // changes only offsets, which this engine does not use.
-void check_post_processor(const Section& file) {
+void check_post_processor(const JsonSection& file) {
   if (file.find("post_processor") == nullptr) return;
-  const Section post_processor = file.section("post_processor");
+  const JsonSection post_processor = file.section("post_processor");
   post_processor.expect("type", {"ByteLevel", "TemplateProcessing"});
   if (post_processor.at("type") == "TemplateProcessing")
     post_processor.expect("special_tokens", {Json::object()});
 }
 
 // Checks a pre-tokenizer of the type ByteLevel. `splits`: it splits by GPT-2's pattern.
-void check_byte_level(const Section& pre_tokenizer, bool splits) {
+void check_byte_level(const JsonSection& pre_tokenizer, bool splits) {
   pre_tokenizer.expect("type", {"ByteLevel"});
   pre_tokenizer.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   pre_tokenizer.expect("add_prefix_space", {false});
@@ -177,7 +79,7 @@ void check_byte_level(const Section& pre_tokenizer, bool splits) {
 
 // Checks a pre-tokenizer of the type Split: GPT-2's pattern, in one of its usual spellings. Its
 // matches cover each text, so it does not matter what becomes of the text between them.
-void check_split(const Section& split) {
+void check_split(const JsonSection& split) {
   split.expect("type", {"Split"});
   split.allow_only({"type", "pattern", "behavior", "invert"});
   const Json spelled_out = {
@@ -193,8 +95,8 @@ void check_split(const Section& split) {
 
 // Checks the pre-tokenizer, which splits a text before the merges: ByteLevel, which splits too, or
 // a sequence of that alone or of Split and ByteLevel.
-void check_pre_tokenizer(const Section& file) {
-  const Section pre_tokenizer = file.section("pre_tokenizer");
+void check_pre_tokenizer(const JsonSection& file) {
+  const JsonSection pre_tokenizer = file.section("pre_tokenizer");
   if (pre_tokenizer.at("type") != "Sequence") return check_byte_level(pre_tokenizer, true);
   pre_tokenizer.allow_only({"type", "pretokenizers"});
   const Json& steps = pre_tokenizer.at("pretokenizers");
@@ -208,11 +110,11 @@ void check_pre_tokenizer(const Section& file) {
                    !has_split);
 }
 
-std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::string& name) {
+std::unique_ptr<Tokenizer> read_bpe(const JsonSection& file, const std::string& name) {
   check_pre_tokenizer(file);
   // The decoder turns byte names back into bytes.
   file.section("decoder").expect("type", {"ByteLevel"});
-  const Section model = file.section("model");
+  const JsonSection model = file.section("model");
   model.allow_only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
                     "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
   model.expect("dropout", {nullptr, 0.0});
@@ -229,7 +131,7 @@ std::unique_ptr<Tokenizer> read_bpe(const Section& file, const std::string& name
   return std::make_unique<BpeTokenizer>(make_bpe_vocabulary(listing), name);
 }
 
-std::unique_ptr<Tokenizer> read_words(const Section& file, const std::string& path,
+std::unique_ptr<Tokenizer> read_words(const JsonSection& file, const std::string& path,
                                       const std::string& name) {
   // In the order in which an error shows the member of the file.
   const Json split = {{"behavior", "Removed"},
@@ -239,7 +141,7 @@ std::unique_ptr<Tokenizer> read_words(const Section& file, const std::string& pa
   file.expect("pre_tokenizer", {split});
   file.expect("decoder", {nullptr});
   file.expect("added_tokens", {nullptr, Json::array()});
-  const Section model = file.section("model");
+  const JsonSection model = file.section("model");
   model.allow_only({"type", "vocab", "unk_token"});
   const std::string source = model.place("vocab");
   const BpeListing::NamedIds ids = bpe::named_ids(model.at("vocab"), source);
@@ -271,7 +173,7 @@ std::unique_ptr<Tokenizer> read_words(const Section& file, const std::string& pa
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path,
                                                const std::string& name) {
   const Json json = parse_json(read_file(path), path.string());
-  const Section file(json, path.string());
+  const JsonSection file(json, path.string());
   if (file.find("model") == nullptr) {
     fail(path.string() + " is not a tokenizer.json: it has no \"model\"",
          "give the directory of encoder.json and vocab.bpe, or of vocab.json and merges.txt");
@@ -282,7 +184,7 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& path
   // replaces.
   file.expect("normalizer", {nullptr});
   check_post_processor(file);
-  const Section model = file.section("model");
+  const JsonSection model = file.section("model");
   // GPT-2's own file is older than this key and does not have it.
   const bool untyped_bpe = model.find("type") == nullptr && model.find("merges") != nullptr;
   if (!untyped_bpe) model.expect("type", {"BPE", "WordLevel"});
@@ -294,7 +196,7 @@ void check_tokenizer_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "tokenizer_config.json";
   if (!path_exists(path)) return;
   const Json json = parse_json(read_file(path), path.string());
-  const Section config(json, path.string());
+  const JsonSection config(json, path.string());
   for (const char* key : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {
     config.expect(key, {false, nullptr});
   }

@@ -14,7 +14,11 @@ WordTokenizer::WordTokenizer(const std::filesystem::path& path)
     : source_(path.string()), name_("words:" + source_) {
   const std::string list = read_file(path);
   require(!list.empty(), source_ + " is empty", kWordList);
-  for (Lines lines(list); lines.next();) add(lines.line());
+  for (Lines lines(list); lines.next();) {
+    std::string_view word = lines.line();
+    if (word.ends_with('\r')) word.remove_suffix(1);  // a file with the line ends of Windows
+    add(word);
+  }
 }
 
 WordTokenizer::WordTokenizer(const std::vector<std::string>& words, std::string source,
