@@ -108,13 +108,15 @@ class CacheArrays {
     const float* const scales = scales_ != nullptr ? scales_->at(set) : nullptr;
     return {make_tensor(numbers, s_.B, s_.T, s_.C()), make_tensor(scales, s_.B, s_.T, s_.NH)};
   }
-  // The numbers of head h at token t of sequence b.
-  oracle::Vec head(std::int64_t b, std::int64_t t, std::int64_t h) const {
-    const std::int64_t place = (b * s_.T + t) * s_.NH + h;
-    oracle::Vec x = numbers_->values(place * s_.HS, s_.HS);
-    if (scales_ == nullptr) return x;
-    for (double& number : x) number *= scales_->values(place, 1)[0];
-    return x;
+  // The numbers of all tokens and heads. One copy from the device: thousands of short ones take
+  // minutes.
+  oracle::Vec values() const {
+    oracle::Vec all = numbers_->values();
+    if (scales_ == nullptr) return all;
+    const oracle::Vec scales = scales_->values();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i] *= scales[i / static_cast<std::size_t>(s_.HS)];
+    return all;
   }
 
  private:
@@ -123,18 +125,17 @@ class CacheArrays {
   DeviceArray<float>* scales_ = nullptr;
 };
 
-// The attention of one query in head h (HS): `q` (HS) over keys and values.
-template <class KV>
-oracle::Vec attention_row(const Shape& s, const oracle::Vec& q, const CacheArrays<KV>& keys,
-                          const CacheArrays<KV>& values, Query query, std::int64_t h) {
+// The attention of one query in head h (HS): `q` (HS) over all keys and values (B, T, NH, HS).
+inline oracle::Vec attention_row(const Shape& s, const oracle::Vec& q, const oracle::Vec& keys,
+                                 const oracle::Vec& values, Query query, std::int64_t h) {
   const std::int64_t count = query.position + 1;
   const oracle::PackedQkv at{count, 1, s.HS};
   oracle::Vec packed(count * 3 * s.HS);
   std::copy(q.begin(), q.end(), packed.begin() + at.q(0, count - 1, 0));
   for (std::int64_t t = 0; t < count; ++t) {
-    const oracle::Vec k = keys.head(query.b, t, h), v = values.head(query.b, t, h);
-    std::copy(k.begin(), k.end(), packed.begin() + at.k(0, t, 0));
-    std::copy(v.begin(), v.end(), packed.begin() + at.v(0, t, 0));
+    const std::int64_t place = ((query.b * s.T + t) * s.NH + h) * s.HS;
+    std::copy_n(keys.begin() + place, s.HS, packed.begin() + at.k(0, t, 0));
+    std::copy_n(values.begin() + place, s.HS, packed.begin() + at.v(0, t, 0));
   }
   const oracle::Vec p = oracle::attention_row(packed, at, 0, 0, count - 1, 0).probability;
   oracle::Vec out(s.HS);
@@ -220,9 +221,10 @@ void attention(OpRunner& runner, Shape s) {
     launcher.template run<KV>(out.at(i), q.at(i), keys.at(i), values.at(i), rows);
   });
   const auto heads = sample(rows * s.NH, 16);
+  const oracle::Vec all_keys = keys.values(), all_values = values.values();
   oracle::Vec expected;
   for (const std::int64_t head : heads) {
-    const oracle::Vec row = attention_row(s, q.values(head * s.HS, s.HS), keys, values,
+    const oracle::Vec row = attention_row(s, q.values(head * s.HS, s.HS), all_keys, all_values,
                                           queries[head / s.NH], head % s.NH);
     expected.insert(expected.end(), row.begin(), row.end());
   }
