@@ -105,10 +105,10 @@ class Gemm {
       call.beta = 0;
       plan.run(call, selected_proposal(call, plan).algo, workspace_.data(), workspace_bytes(),
                library_, stream);
-      std::vector<float> found(static_cast<std::size_t>(results));
-      copy_to_host(found.data(), sums.data(), results, stream);
+      std::vector<float> result(static_cast<std::size_t>(results));
+      copy_to_host(result.data(), sums.data(), results, stream);
       stream.synchronize();
-      return std::ranges::all_of(found,
+      return std::ranges::all_of(result,
                                  [&](float sum) { return sum == static_cast<float>(call.k); });
     }
   }

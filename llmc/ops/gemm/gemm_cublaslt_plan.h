@@ -229,8 +229,8 @@ class Plan {
   }
 
   // On an H100 the library's first choice has one large tile per multiprocessor, which computes
-  // nothing while it loads its first operands and stores its results. These times are long next to
-  // a sum over only C channels. Of two smaller tiles, one computes meanwhile.
+  // nothing while it loads its first operands and stores its results: long next to a sum over C
+  // channels. With smaller tiles a multiprocessor has two, of which one computes at such a time.
   void put_small_tiles_first() {
     constexpr int kMeasured = 8;
     if (num_usable_ == 0 || proposals_[0].wavesCount < kManyWaves) return;
