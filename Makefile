@@ -15,10 +15,10 @@ SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in 
 DEVICE ?= host## host or cuda: target that `make test` builds and runs
 SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run only these test cases (* is a wildcard)
-FILE ?=## build and run only these test files, such as test/test_gelu.cu
+FILE ?=## build and run only these test files, such as test/test_activation.cu
 MPI_HOME ?=## folder of an MPI library; if empty, Open MPI of Debian or Ubuntu
 NCCL_HOME ?=## folder of NCCL; if empty, that of the CUDA toolkit or of the system
-OP ?=## test or benchmark only these ops of dev/ops, such as "gelu adamw"
+OP ?=## test or benchmark only these ops of dev/ops, such as "activation adamw"
 UPDATE ?= 0## 1: `make resources` rewrites its table of budgets
 BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
 NORES ?=## 1: `make bench` without a GPU omits the report of `make resources`
@@ -226,7 +226,7 @@ ALL_OPS := $(basename $(notdir $(wildcard dev/ops/*.h)))
 # Sanitizers check these ops in their own test files only, because compiling their cases takes minutes.
 LARGE_OPS := $(if $(SANITIZE),invariant_gemm_int8 invariant_gemm)
 # These ops had other names once.
-override OP := $(patsubst row_product,invariant_gemm,$(patsubst code_product,invariant_gemm_int8,$(OP)))
+override OP := $(sort $(patsubst gelu,activation,$(patsubst row_product,invariant_gemm,$(patsubst code_product,invariant_gemm_int8,$(OP)))))
 OPS     := $(or $(OP),$(filter-out $(LARGE_OPS),$(ALL_OPS)))
 ifneq ($(filter-out $(ALL_OPS),$(OPS)),)
 $(error OP=$(OP): there is no dev/ops/$(firstword $(filter-out $(ALL_OPS),$(OPS))).h; allowed: $(ALL_OPS))
@@ -262,7 +262,7 @@ TEST_FOLDER := test$(if $(FILE),-alone)
 # each file would otherwise compile again. A file in no group is compiled alone.
 GROUP_train.cu       := checkpoint_texts comparison document_mask dropout evaluation finite_state loss_scale qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state trainable trainable_ranks tour training zero
 GROUP_model.cu       := family scheduler scheduler_int8 scheduler_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
-GROUP_ops.cu         := attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding gelu infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
+GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file stored_names \
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := added_tokens base_log batches compressed_file data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list race \
@@ -454,7 +454,7 @@ $(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST_KERNELS) $(HOST_CODE) $(OR
 $(CUDA_OUT)/mpi_ranks: test/mpi_ranks.cu $(CUDA_OBJECTS) $(ORACLE) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED_TEST)
 	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(MPI_FLAGS) $(NCCL_FLAGS) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(ORACLE) $(LIBRARY) -o $@ $(CUDA_LIBS) $(MPI_LIBS) $(NCCL_LIBS)
 
-# Microbenchmarks: build/cuda/bench_gelu measures the ops of dev/ops/gelu.h. build/host/bench_gelu only
+# Microbenchmarks: build/cuda/bench_adamw measures the ops of dev/ops/adamw.h. build/host/bench_adamw only
 # checks them.
 $(HOST)/bench_%: dev/bench.cu build/ops/%.h $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS)
@@ -627,7 +627,7 @@ bench: ## check every kernel against its oracle; on a GPU, also time it and its 
 
 # One build at a time would leave cores idle while its last file compiles. The tests check every case,
 # so only some of the benchmarks are built.
-BENCHES_HERE := planted_faults bench_gelu bench_random_fill
+BENCHES_HERE := planted_faults bench_activation bench_random_fill
 .PHONY: every-build asan-tests tsan-tests
 every-build: all test-programs build/single/train_gpt2 $(BENCHES_HERE:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
              $(if $(NCCL_FLAGS),$(CUDA_OUT)/mpi_ranks) asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers

@@ -35,7 +35,7 @@ first_of() {
 edits() {
   make CUDA=0 build/host/train_gpt2 >"$clone/log" 2>&1
   local file number=0
-  for file in "$(first_of llmc/ops/gelu.cu llmc/ops/gelu.h)" \
+  for file in "$(first_of llmc/ops/activation.cu llmc/ops/gelu.cu llmc/ops/gelu.h)" \
               llmc/ops/attention/flash_attention_forward.h \
               "$(first_of llmc/io/run_log.cpp llmc/io/run_log.h)"; do
     printf '\nnamespace llmc { inline int edit_%d() { return 1; } }\n' $((++number)) >>"$file"

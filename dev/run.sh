@@ -2,7 +2,7 @@
 # Runs the benchmarks built in a folder, one after another. The last line is `N OK, N FAIL`. Exit
 # code 1: a FAIL, or a benchmark that ended without a verdict; 2: wrong flags or nothing to run.
 #
-#   [OPS="gelu adamw"] dev/run.sh build/host [flags of the benchmarks]     (default: all of dev/ops)
+#   [OPS="activation adamw"] dev/run.sh build/host [flags of the benchmarks]     (default: all of dev/ops)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$1

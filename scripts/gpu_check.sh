@@ -179,7 +179,7 @@ compare_files=(--out "$out/comparison.txt" "$out/measurements.jsonl" "$out/bench
 # The order is by importance: if the toy runs fail, nothing else matters; the profile of a step is
 # more important than all benchmarks.
 phase_profile() {
-  local check=("$PYTHON" scripts/gpu_check/profile_steps.py) benches=(attention layernorm gelu bias_gradient classifier adamw)
+  local check=("$PYTHON" scripts/gpu_check/profile_steps.py) benches=(attention layernorm activation bias_gradient classifier adamw)
   local V=50257 tokens=1000000 steps=12 profiled=5 toy_steps=50 shrink=1 rows=4096 sizes=(--model d12) flags=(--shapes gpt2 --filter bf16)
   local data=$work/data name dtype B filter
   if [ $dry -eq 1 ]; then
@@ -239,7 +239,7 @@ conclude_profile() {
 phase_correct() {
   local one_file=() verdict
   # One test file shows that the step works; `make test` runs all of them on a CPU.
-  [ $dry -eq 0 ] || one_file=(FILE=test/test_gelu.cu)
+  [ $dry -eq 0 ] || one_file=(FILE=test/test_activation.cu)
   step build 300 build.log "${make[@]}" "${one_file[@]}" test-programs "$build/train_gpt2"
   # Most of the time of a test is spent on its definition, on the CPU.
   step tests 400 tests.log env TEST_TIMEOUT=200 TEST_JOBS="${TEST_JOBS:-$(nproc)}" "${run_tests[@]}" "${one_file[@]}"

@@ -3,7 +3,7 @@
 # machine with another processor. Takes about 20 minutes on two cores, later runs less.
 #
 #   scripts/test_aarch64.sh                 all tests
-#   scripts/test_aarch64.sh SUITES          some suites, such as 'gelu,attention' (* is a wildcard)
+#   scripts/test_aarch64.sh SUITES          some suites, such as 'activation,attention' (* is a wildcard)
 #
 # Needs once, as root:
 #   dpkg --add-architecture arm64 && apt-get update

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "test/activations.h"
 #include "test/layout_rig.h"
 
 namespace llmc_test {
@@ -24,15 +25,12 @@ struct OracleResults {
 };
 
 inline oracle::Config oracle_config(const ModelConfig& config) {
-  constexpr oracle::Activation kActivations[] = {
-      oracle::Activation::gelu_new, oracle::Activation::gelu_pytorch_tanh, oracle::Activation::gelu,
-      oracle::Activation::relu};  // in the order of Activation
   return {.T_max = config.context,
           .V = config.vocabulary,
           .L = config.layers,
           .NH = config.heads,
           .C = config.channels,
-          .activation = kActivations[static_cast<std::size_t>(config.activation)],
+          .activation = oracle_activation(config.activation),
           .inner = config.inner,
           .norm_epsilon = config.norm_epsilon,
           .scale_attention = config.scale_attention,

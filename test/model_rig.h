@@ -9,6 +9,7 @@
 #include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
 #include "llmc/parallel/training_engine.h"
+#include "test/activations.h"
 #include "test/oracle/compare.h"
 #include "test/oracle/fixture.h"
 #include "test/support.h"
@@ -18,16 +19,13 @@ namespace llmc_test {
 using NamedFloats = std::map<std::string, std::vector<float>>;
 
 inline llmc::ModelConfig engine_config(const llmc::oracle::Config& config) {
-  constexpr llmc::Activation kActivations[] = {
-      llmc::Activation::gelu, llmc::Activation::gelu_new, llmc::Activation::gelu_pytorch_tanh,
-      llmc::Activation::relu};  // in the order of oracle::Activation
   return {.vocabulary = config.V,
           .context = config.T_max,
           .layers = config.L,
           .heads = config.NH,
           .channels = config.C,
           .inner = config.inner,
-          .activation = kActivations[static_cast<std::size_t>(config.activation)],
+          .activation = engine_activation(config.activation),
           .norm_epsilon = config.norm_epsilon,
           .scale_attention = config.scale_attention,
           .scale_attention_by_layer = config.scale_attention_by_layer,

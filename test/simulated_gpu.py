@@ -83,7 +83,7 @@ def train():
 def bench_lines():
     """(op, variant, shape, prediction) of this benchmark."""
     prefix = {"bench_matmul": ("linear", "head"), "bench_layernorm": ("layernorm", "residual"),
-              "bench_classifier": ("fused",)}.get(NAME, (NAME.removeprefix("bench_"),))
+              "bench_classifier": ("fused",), "bench_activation": ("gelu",)}.get(NAME, (NAME.removeprefix("bench_"),))
     for p in PREDICTIONS:
         if p["from"] == "bench" and p["lines"].startswith(prefix):
             op, rest = p["lines"].split("/")

@@ -218,6 +218,19 @@ def test_resume_without_a_valid_checkpoint_starts_at_step_0(program):
 # ---- signals -------------------------------------------------------------------------------
 
 
+def test_a_run_that_begins_again_begins_its_log_again(program):
+    """As after a stop before the first step, when step 0 is logged and nothing is saved."""
+    (program.folder / "val.txt").write_text("the quick brown fox\n" * 20)
+    flags = [*TINY, "--val", "val.txt", "--sample-every", 0, "--eval-every", 2, "--steps", 2, "--out", "run", "--resume"]
+    finish(start(program, [*flags, "--log", "whole.jsonl"]))
+    subprocess.run(["rm", "-r", program.folder / "run"], check=True)
+    lines = (program.folder / "whole.jsonl").read_text().splitlines(True)
+    (program.folder / "again.jsonl").write_text("".join(line for line in lines if '"step":0,' in line))
+    finish(start(program, [*flags, "--log", "again.jsonl"]))
+    steps = {name: [line["step"] for line in program.log(f"{name}.jsonl")] for name in ("whole", "again")}
+    expect(steps["whole"] == steps["again"] and steps["whole"][:2] == [0, 0], steps)
+
+
 def test_a_run_interrupted_five_times_equals_the_uninterrupted_run(program):
     library = build_fault_library(program)
     for name, flags in ARITHMETIC.items():

@@ -35,7 +35,7 @@ RACE = """\
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
 UNINITIALISED = OUT_OF_BOUNDS.replace("Invalid __global__ write", "Uninitialized __global__ memory read")
-OURS, THEIRS = "llmc::gelu_forward_kernel<llmc::bf16>", "cutlass::Kernel2<cutlass_80_tensorop_gemm>"
+OURS, THEIRS = "llmc::activation_forward_kernel<llmc::bf16, llmc::TanhGelu>", "cutlass::Kernel2<cutlass_80_tensorop_gemm>"
 
 
 def test_sanitizer_output_is_judged_by_reports_and_exit_code(folder):
@@ -184,7 +184,7 @@ def test_profile_stops_at_a_planted_wrong_result(folder):
                                 ("rows", "run-B64-all-rows-speed", "losses differ from those of B64-speed"),
                                 ("crash", "run-B64", "exit code 1"),
                                 ("unplanted", "planted-faults", "did not report its planted faults"),
-                                ("wrong", "bench_gelu", "gelu_backward/used 32768x3072 bf16: wrong")):
+                                ("wrong", "bench_activation", "gelu_backward/used 32768x3072 bf16: wrong")):
         code, text = run_phase(folder, "profile", folder / plant, PLANT=plant)
         expect(code == 1 and text.splitlines()[-1].startswith(f"FAILED at step {step}:"), f"{plant}: {text}")
         expect(phrase in text, f"{plant}: '{phrase}' is not in: {text}")
@@ -270,11 +270,11 @@ def test_kernels_are_compiled_for_the_gpu_of_the_machine(folder):
     for capability, mains, tests in cases:
         program(folder / "bin/nvidia-smi", f"echo {capability}")
         done = subprocess.run(["make", "-n", "--no-print-directory", f"CUDA_HOME={folder / 'toolkit'}", "HOST_BUILD=0",
-                               "CUDA_ARCH=", "CUDA_OPTIMIZE=-O1", "build/cuda/train_gpt2", "build/cuda/test/test_gelu.cu.o"],
+                               "CUDA_ARCH=", "CUDA_OPTIMIZE=-O1", "build/cuda/train_gpt2", "build/cuda/test/test_activation.cu.o"],
                               cwd=ROOT, text=True, capture_output=True, timeout=120,
                               env={**environment, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "MAKEFLAGS": ""})
         commands = [line for line in done.stdout.splitlines() if "-gencode" in line]
-        for source, code in (("train_gpt2.cu", mains), ("test/test_gelu.cu", tests)):
+        for source, code in (("train_gpt2.cu", mains), ("test/test_activation.cu", tests)):
             command = next((line for line in commands if f" {source} " in line), done.stderr)
             expect(f"code={code} " in command, f"compute capability '{capability}', {source}: {command}")
             expect((" -O0 " in command) == (capability == "" and source.startswith("test")), command)

@@ -268,7 +268,7 @@ TEST_CASE("end tokens come from the generation config, then from the config, eac
     std::ofstream(folder.file("config.json")) << shape << config << "}";
     std::filesystem::remove(folder.file("generation_config.json"));
     if (!generation.empty()) std::ofstream(folder.file("generation_config.json")) << generation;
-    return llmc::read_end_tokens(folder.path(), 257);
+    return llmc::read_end_tokens(folder.path(), llmc::read_pretrained_config(folder.path()), 257);
   };
   CHECK(tokens("", R"(, "eos_token_id": 9)") == Ids{9});
   CHECK(tokens("", R"(, "eos_token_id": [9, 4, 9])") == Ids{9, 4});

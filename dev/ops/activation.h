@@ -1,9 +1,12 @@
-// The activation functions that are not GELU in its tanh form (gelu.h), forward and backward.
+// Activation functions, forward and backward. GPT-2's GELU also with one number per thread instead
+// of 16 bytes.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "dev/harness/op_case.h"
+#include "dev/variants/scalar.h"
 #include "llmc/ops/activation.h"
 #include "test/oracle/ops.h"
 
@@ -20,8 +23,14 @@ struct Function {
   llmc::Activation kind;
   oracle::Activation exact;
   const char* name;
+  bool has_scalar() const { return kind == llmc::Activation::gelu_new; }
+  std::vector<std::string> variants() const {
+    return has_scalar() ? std::vector<std::string>{"used", "scalar"}
+                        : std::vector<std::string>{"used"};
+  }
 };
 inline constexpr Function kFunctions[] = {
+    {llmc::Activation::gelu_new, oracle::Activation::gelu_new, "gelu"},
     {llmc::Activation::gelu, oracle::Activation::gelu, "gelu_exact"},
     {llmc::Activation::relu, oracle::Activation::relu, "relu"}};
 
@@ -37,7 +46,7 @@ void forward(OpRunner& runner, const Function& f, Shape s) {
   OpCase c(runner, {.op = std::string(f.name) + "_forward",
                     .shape = by(s.rows, s.C),
                     .dtype = kDtypeOf<T>,
-                    .variants = {"used"},
+                    .variants = f.variants(),
                     .bytes = 2.0 * sizeof(T) * static_cast<double>(n)});
   if (!c.is_selected()) return;
   auto& inp = c.input<T>(n, normal(1, 2));
@@ -49,6 +58,12 @@ void forward(OpRunner& runner, const Function& f, Shape s) {
   };
   c.variant("used", [&](int i) { run(out.at(i), inp.at(i)); });
   c.in_place("inp", inp, out, [&] { run(inp.data(), inp.data()); });
+  if (f.has_scalar()) {
+    c.variant("scalar", [&](int i) {
+      llmc::launch_elementwise<1>(gelu_forward_scalar_kernel<T>, n, runner.stream(), out.at(i),
+                                  inp.at(i), n);
+    });
+  }
   const auto rows = sample(s.rows, kSampledRows);
   const oracle::Vec expected = oracle::activation_forward(f.exact, inp.rows(rows, s.C));
   c.finish(
@@ -61,7 +76,7 @@ void backward(OpRunner& runner, const Function& f, Shape s) {
   OpCase c(runner, {.op = std::string(f.name) + "_backward",
                     .shape = by(s.rows, s.C),
                     .dtype = kDtypeOf<T>,
-                    .variants = {"used"},
+                    .variants = f.variants(),
                     .bytes = 3.0 * sizeof(T) * static_cast<double>(n)});
   if (!c.is_selected()) return;
   auto& inp = c.input<T>(n, normal(1, 2));
@@ -76,6 +91,12 @@ void backward(OpRunner& runner, const Function& f, Shape s) {
   c.variant("used", [&](int i) { run(d_inp.at(i), i); });
   c.in_place("d_out", d_out, d_inp, [&] { run(d_out.data(), 0); });
   c.in_place("inp", inp, d_inp, [&] { run(inp.data(), 0); });
+  if (f.has_scalar()) {
+    c.variant("scalar", [&](int i) {
+      llmc::launch_elementwise<1>(gelu_backward_scalar_kernel<T>, n, runner.stream(), d_inp.at(i),
+                                  d_out.at(i), inp.at(i), n);
+    });
+  }
   const auto rows = sample(s.rows, kSampledRows);
   const oracle::Vec expected =
       oracle::activation_backward(f.exact, d_out.rows(rows, s.C), inp.rows(rows, s.C));
@@ -86,7 +107,7 @@ void backward(OpRunner& runner, const Function& f, Shape s) {
 
 inline void cases(OpRunner& runner) {
   const Shapes<Shape> shapes = {.tiny = {{1, 8}, {3, 40}},
-                                .small = {{37, 200}, {5, 768}},
+                                .small = {{37, 200}, {5, 768}, {7, 1600}},
                                 .gpt2 = {{32768, 3072}, {16384, 6400, false}}};
   for (const Function& f : kFunctions) {
     for (const Shape s : runner.select(shapes)) {

@@ -6,7 +6,7 @@
 #include "dev/ops/shared/gemm_calls.h"
 #include "dev/ops/shared/gemm_case.h"
 #include "dev/variants/gemm_plans.h"
-#include "llmc/ops/gelu.h"
+#include "llmc/ops/activation.h"
 #include "llmc/ops/gemm/linear.h"
 
 namespace llmc_dev::matmul {
@@ -85,7 +85,8 @@ void gelu_forward(OpRunner& runner, Shape s) {
   auto& y = c.output<T>(s.M * s.N);
   c.variant("used", [&](int i) {
     operands.linear(i, hidden.at(i), true, gemm, runner.stream());
-    llmc::gelu_forward<T>(make_tensor(y.at(i), s.M, s.N), in(hidden, i, s.M, s.N), runner.stream());
+    llmc::activation_forward<T>(make_tensor(y.at(i), s.M, s.N), in(hidden, i, s.M, s.N),
+                                llmc::Activation::gelu_new, runner.stream());
   });
   add_plan(runner, c, {"epilogue", {}}, [operands, &hidden, &y](int i) {
     GemmCall<T, T> call = operands.call(i, y.at(i), true);
@@ -162,7 +163,10 @@ void backward_input(OpRunner& runner, Shape s, bool gelu) {
     const auto d_x = make_tensor(dx.at(i), s.M, s.K);
     llmc::linear_backward<T>(d_x, {}, {}, in(dy, i, s.M, s.N), {}, in(w, i, s.K, s.N), {}, gemm,
                              runner.stream());
-    if (gelu) llmc::gelu_backward<T>(d_x, d_x, in(hidden, i, s.M, s.K), runner.stream());
+    if (gelu) {
+      llmc::activation_backward<T>(d_x, d_x, in(hidden, i, s.M, s.K), llmc::Activation::gelu_new,
+                                   runner.stream());
+    }
   };
   if (gelu) {
     c.variant("used", used);

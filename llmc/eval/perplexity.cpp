@@ -75,7 +75,8 @@ std::vector<EvalMetric> PerplexityTask::metrics(std::span<const RowScore> scores
 }
 
 void PerplexityTask::read_text(const Tokenizer& tokenizer) {
-  std::string text(TextInput(file()).text());
+  const TextInput input(file());
+  std::string_view text = input.text();
   TextNotices notices({.json_lines = "score the tokens of its texts, which tokenize writes",
                        .end_of_text =
                            "score the tokens of its documents, which tokenize --split-on "
@@ -91,7 +92,8 @@ void PerplexityTask::read_text(const Tokenizer& tokenizer) {
   bytes_ = static_cast<std::int64_t>(text.size());
   lines_ = std::count(text.begin(), text.end(), '\n');
   content_ = options_.detokenize ? "WikiText reassembled (detokenized)" : "the text as it is";
-  if (options_.detokenize) text = detokenize_wikitext(text);
+  const std::string reassembled = options_.detokenize ? detokenize_wikitext(text) : "";
+  if (options_.detokenize) text = reassembled;
   has_start_token_ = tokenizer.end_of_text().has_value();
   if (has_start_token_) tokens_.push_back(*tokenizer.end_of_text());
   try {

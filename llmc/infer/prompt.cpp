@@ -28,10 +28,11 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings, std::in
 }  // namespace
 
 ModelFiles read_model_files(const InferConfig& settings) {
-  ModelFiles files{.config = read_pretrained_shape(settings.model)};
+  const HuggingFaceConfig config = read_pretrained_config(settings.model);
+  ModelFiles files{.config = pretrained_shape(settings.model, config)};
   files.tokenizer = choose_tokenizer(settings, files.config.vocabulary);
   check_vocabulary("--model " + settings.model, files.config.vocabulary, *files.tokenizer);
-  files.end_tokens = read_end_tokens(settings.model, files.tokenizer->vocabulary_size());
+  files.end_tokens = read_end_tokens(settings.model, config, files.tokenizer->vocabulary_size());
   const std::optional<std::int32_t> end = files.tokenizer->end_of_text();
   if (files.end_tokens.empty() && end) files.end_tokens = {*end};
   return files;

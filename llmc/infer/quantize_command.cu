@@ -116,7 +116,7 @@ void quantize_model(const InferConfig& settings) {
   const std::string model = find_float_model("quantize", settings.command.at(1));
   const std::filesystem::path out = new_directory(settings.command.at(2));
   const HuggingFaceConfig config = read_pretrained_config(model);
-  const ModelConfig shape = read_pretrained_shape(model);
+  const ModelConfig shape = pretrained_shape(model, config);
   const ParameterTable table = gpt2_parameters(shape);
   Stream stream;
   HostWeights weights(table);

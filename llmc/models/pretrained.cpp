@@ -55,16 +55,20 @@ HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path) {
   return is_llmc_model_file(path) ? LlmcModelFile(path).config() : read_huggingface_config(path);
 }
 
-ModelConfig read_pretrained_shape(const std::filesystem::path& path) {
+ModelConfig pretrained_shape(const std::filesystem::path& path, const HuggingFaceConfig& config) {
   const std::filesystem::path file = is_llmc_model_file(path) ? path : path / kConfigName;
-  return from_huggingface(read_pretrained_config(path), file.string());
+  return from_huggingface(config, file.string());
+}
+
+ModelConfig read_pretrained_shape(const std::filesystem::path& path) {
+  return pretrained_shape(path, read_pretrained_config(path));
 }
 
 std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path,
+                                          const HuggingFaceConfig& config,
                                           std::int64_t vocabulary) {
   std::vector<std::int64_t> all;
   if (!is_llmc_model_file(path)) all = read_generation_end_tokens(path);
-  const HuggingFaceConfig config = read_pretrained_config(path);
   all.insert(all.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
   std::vector<std::int32_t> tokens;
   std::string ignored;

@@ -34,14 +34,17 @@ std::string find_float_model(const std::string& flag, const std::string& path);
 // an llm.c model file (.bin).
 HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path);
 
-// The shape of this model. Throws if the engine does not support it.
+// The shape of the model at `path` with this config. Throws if the engine does not support it.
+ModelConfig pretrained_shape(const std::filesystem::path& path, const HuggingFaceConfig& config);
+
+// The same for the config of the model at `path`.
 ModelConfig read_pretrained_shape(const std::filesystem::path& path);
 
-// The tokens that end a text: eos_token_id of generation_config.json, then that of config.json,
-// each once. Ids from `vocabulary` on are not among them; a notice names them, except 50256, the
-// default of transformers.
+// The tokens that end a text: eos_token_id of generation_config.json, then that of `config`, each
+// once. Ids from `vocabulary` on are not among them; a notice names them, except 50256, the default
+// of transformers.
 std::vector<std::int32_t> read_end_tokens(const std::filesystem::path& path,
-                                          std::int64_t vocabulary);
+                                          const HuggingFaceConfig& config, std::int64_t vocabulary);
 
 // Throws unless the model has an embedding row for each token of the tokenizer. It may have more
 // rows, as a padded vocabulary has, but fewer than twice as many; a notice states their number.

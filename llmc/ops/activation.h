@@ -1,4 +1,4 @@
-// Activation functions (activation_kind.h), element by element. GELU in its tanh form is gelu.h.
+// Activation functions (activation_kind.h), element by element.
 #pragma once
 
 #include "llmc/device/device.h"

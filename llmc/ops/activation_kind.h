@@ -9,7 +9,7 @@
 namespace llmc {
 
 enum class Activation {
-  gelu_new,           // GELU in its tanh form, as in GPT-2 (gelu.h)
+  gelu_new,           // GELU in its tanh form, as in GPT-2 (gelu_gate.h)
   gelu_pytorch_tanh,  // the same function
   gelu,               // x Φ(x), Φ the distribution function of the normal distribution
   relu,               // max(x, 0)

@@ -11,6 +11,9 @@ namespace llmc {
 
 // GELU in its tanh form.
 struct TanhGelu {
+  static constexpr const char* kForward = "gelu forward";  // names in a profile
+  static constexpr const char* kBackward = "gelu backward";
+
   template <class T, class F>
   static __device__ __forceinline__ F value(const F& x) {
     return x * gelu_gate<T>(x);
@@ -30,6 +33,9 @@ struct TanhGelu {
 // keeps its relative accuracy far below zero, where 1 + erf would cancel.
 class ExactGelu {
  public:
+  static constexpr const char* kForward = "exact gelu forward";
+  static constexpr const char* kBackward = "exact gelu backward";
+
   template <class T, class F>
   static __device__ __forceinline__ F value(const F& x) {
     return x * distribution(x, exp_half_square<T>(x));
@@ -69,6 +75,9 @@ class ExactGelu {
 };
 
 struct Relu {
+  static constexpr const char* kForward = "relu forward";
+  static constexpr const char* kBackward = "relu backward";
+
   template <class T, class F>
   static __device__ __forceinline__ F value(const F& x) {
     return select_negative(x, F(0.0f), x);  // a choice: NaN stays NaN, and -Inf becomes 0

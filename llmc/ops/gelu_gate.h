@@ -1,4 +1,11 @@
-// GELU and its derivative of a number in a register, for kernels that fuse them (gelu.h).
+// GELU in its tanh form (Hendrycks and Gimpel, 2016), as in GPT-2, and its derivative, of a number
+// in a register.
+//
+//   gelu(x) = x/2 (1 + tanh u),  u(x) = sqrt(2/pi) (x + 0.044715 x^3)
+//
+// Computed as x * s with s = 1 / (1 + exp(-2u)). This is equal, since (1 + tanh u) / 2 is the
+// logistic function of 2u. It needs one exponential and keeps its relative accuracy for u far below
+// zero, where 1 + tanh u would cancel.
 #pragma once
 
 #include "llmc/device/device.h"

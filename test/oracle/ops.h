@@ -120,7 +120,7 @@ Vec gelu_backward(const Vec& d_y, const Vec& x);
 
 // gelu is x * Phi(x) with the distribution function Phi of the normal distribution; gelu_new and
 // gelu_pytorch_tanh are two names of its approximation above; relu is max(x, 0).
-enum class Activation { gelu, gelu_new, gelu_pytorch_tanh, relu };
+enum class Activation { gelu_new, gelu_pytorch_tanh, gelu, relu };
 
 Vec activation_forward(Activation kind, const Vec& x);
 

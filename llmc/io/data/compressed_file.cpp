@@ -145,9 +145,10 @@ void decompress(std::span<const std::byte> bytes, const std::string& path,
                                              : unzstd(bytes, path, piece);
 }
 
-MappedFile decompressed_map(std::span<const std::byte> bytes, const std::string& path,
-                            const std::filesystem::path& directory) {
-  const FileDescriptor copy = unnamed_file(directory);
+namespace {
+
+MappedFile decompress_into(const FileDescriptor& copy, std::span<const std::byte> bytes,
+                           const std::string& path, const std::filesystem::path& directory) {
   const std::string name = "the unpacked text of " + path + " in " + directory.string();
   decompress(bytes, path, [&](std::span<const std::byte> piece) {
     write_all(copy, piece, name);
@@ -156,19 +157,28 @@ MappedFile decompressed_map(std::span<const std::byte> bytes, const std::string&
   return MappedFile(copy, name);
 }
 
+}  // namespace
+
+MappedFile decompressed_map(std::span<const std::byte> bytes, const std::string& path,
+                            const std::filesystem::path& directory) {
+  return decompress_into(unnamed_file(directory), bytes, path, directory);
+}
+
 TextInput::TextInput(const std::filesystem::path& path, std::filesystem::path directory)
     : plain_(read_file(path)), checksum_(checksum_of(plain_)) {
   const auto bytes = std::as_bytes(std::span(plain_));
   is_compressed_ = compression_of(bytes) != Compression::none;
   if (!is_compressed_) return;
-  std::error_code ignored;
   if (directory.empty()) directory = parent_of(path);
+  FileDescriptor copy;
   try {
-    unnamed_file(directory);
+    copy = unnamed_file(directory);
   } catch (const Error&) {
+    std::error_code ignored;
     directory = std::filesystem::temp_directory_path(ignored);
+    copy = unnamed_file(directory);
   }
-  unpacked_ = decompressed_map(bytes, path.string(), directory);
+  unpacked_ = decompress_into(copy, bytes, path.string(), directory);
   plain_ = std::string();
 }
 

@@ -81,10 +81,11 @@ class Gemm {
       if (sums_ones(call, plan, stream)) return;
       Notice::warn("cuBLASLt adds a matrix product of " + sizes_text(call) +
                    " in parts and gets a wrong sum of ones: it is computed in one part, slower");
-    } catch (const Error&) {
+    } catch (const Error& error) {
       Notice::print("a matrix product of " + sizes_text(call) +
-                    " is computed in one part, which is slower: there is no memory to check it in "
-                    "several");
+                    " is computed in one part, which is slower, because it cannot be checked in "
+                    "several: " +
+                    error.what());
     }
     plan.use_unsplit(call, workspace_bytes(), library_);
   }
