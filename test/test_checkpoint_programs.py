@@ -215,9 +215,6 @@ def test_resume_without_a_valid_checkpoint_starts_at_step_0(program):
     expect(logged_steps(program.folder / "ckpts/log.jsonl") == [1], "the log has the step twice")
 
 
-# ---- signals -------------------------------------------------------------------------------
-
-
 def test_a_run_that_begins_again_begins_its_log_again(program):
     """As after a stop before the first step, when step 0 is logged and nothing is saved."""
     (program.folder / "val.txt").write_text("the quick brown fox\n" * 20)
@@ -228,7 +225,10 @@ def test_a_run_that_begins_again_begins_its_log_again(program):
     (program.folder / "again.jsonl").write_text("".join(line for line in lines if '"step":0,' in line))
     finish(start(program, [*flags, "--log", "again.jsonl"]))
     steps = {name: [line["step"] for line in program.log(f"{name}.jsonl")] for name in ("whole", "again")}
-    expect(steps["whole"] == steps["again"] and steps["whole"][:2] == [0, 0], steps)
+    expect(steps["whole"] == steps["again"] and steps["whole"].count(0) == 1, steps)
+
+
+# ---- signals -------------------------------------------------------------------------------
 
 
 def test_a_run_interrupted_five_times_equals_the_uninterrupted_run(program):
