@@ -104,6 +104,10 @@ TEST_CASE("after a resume each step is in the log once") {
   write("{\"step\":1}");
   CHECK(llmc::trim_log(path, 1).num_kept == 1);
   CHECK(llmc::read_file(path) == "{\"step\":1}\n");
+  const std::string begin = "{\"step\":0,\"run\":\"started\"}\n";
+  write(begin + "{\"step\":0,\"val_loss\":2.5}\n{\"step\":2,\"run\":\"resumed\"}\n");
+  CHECK(llmc::trim_log(path, -1).num_dropped == 2);
+  CHECK(llmc::read_file(path) == begin);
   write(std::string(100, '\0') + "\n{\"step\":1}\n[1]\n\n");  // a power cut may leave this
   CHECK(llmc::trim_log(path, 1).num_damaged == 3);
   CHECK(llmc::read_file(path) == "{\"step\":1}\n");

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <span>
 #include <system_error>
@@ -62,6 +63,19 @@ std::vector<LogRecord> read_log(const std::filesystem::path& path) {
   return records;
 }
 
+namespace {
+
+// Whether a run that resumes after `last_step`, -1 if it begins again, will not write the record.
+bool is_of_earlier_step(const LogRecord& record, std::int64_t last_step) {
+  const Scalar step = log_value(record, "step");
+  if (!step.is_number()) return true;
+  const bool begins_process = !log_value(record, "run").is_null();
+  const std::int64_t last = begins_process ? std::max<std::int64_t>(last_step, 0) : last_step;
+  return step.number("step") <= static_cast<double>(last);
+}
+
+}  // namespace
+
 LogTrimResult trim_log(const std::filesystem::path& path, std::int64_t last_step) {
   LogTrimResult result;
   std::error_code ignored;
@@ -71,8 +85,7 @@ LogTrimResult trim_log(const std::filesystem::path& path, std::int64_t last_step
   const bool ends_with_newline = text.empty() || text.ends_with('\n');
   for (Lines lines(text); lines.next();) {
     try {
-      const Scalar step = log_value(parse_log_line(lines.line(), "a line"), "step");
-      if (step.is_number() && step.number("step") > static_cast<double>(last_step)) {
+      if (!is_of_earlier_step(parse_log_line(lines.line(), "a line"), last_step)) {
         ++result.num_dropped;
         continue;
       }

@@ -63,9 +63,10 @@ struct LogTrimResult {
   std::int64_t num_damaged = 0;  // lines that are not JSON objects, such as a partial last line
 };
 
-// Prepares the log for a run that resumes after `last_step`. Drops damaged lines and lines with a
-// greater `step`: the run writes those steps again, and each step is in the log once. Lines without
-// a step are kept. Kept lines keep their bytes. A missing log, or one that is not a regular file,
+// Prepares the log for a run that resumes after `last_step`, or begins again at step 0 if that is
+// -1. Drops damaged lines and lines with a greater `step`: the run writes those steps again, and
+// each step is in the log once. Lines without a step are kept, and first lines of processes (`run`)
+// at step 0. Kept lines keep their bytes. A missing log, or one that is not a regular file,
 // is not changed.
 LogTrimResult trim_log(const std::filesystem::path& path, std::int64_t last_step);
 

@@ -26,7 +26,7 @@ std::vector<std::string> Checkpointer::restore_or_start(RunPosition& position) {
   if (!config_.output.resume) return {};
   std::vector<std::string> changes;
   if (resumed_) changes = restore(position);
-  // A run without a checkpoint begins again, at step 0, which its log may already have.
+  // A run without a checkpoint begins again at step 0, whose results its log may already have.
   constexpr std::int64_t kNothing = -1;
   if (!config_.output.log.empty() && runner_.state().first_rank())
     trim_log(config_.output.log, resumed_ ? position.step : kNothing);
