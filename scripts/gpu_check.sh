@@ -164,7 +164,7 @@ describe_machine() {
   report "GPU:     ${gpu:-none} (name, memory, maximum clock, power limit, driver)"
   report "CUDA:    $( { ${NVCC:-nvcc} --version || /usr/local/cuda/bin/nvcc --version; } 2>/dev/null | sed -nE 's/.*, V([0-9.]+)$/\1/p' | head -1)"
   report "Python:  $("$PYTHON" -c 'import sys; print(sys.version.split()[0])' 2>/dev/null || echo none), PyTorch $(torch_version)"
-  [ "${BUILT:-0}" != 1 ] || report "build:   on another machine (BUILT=1)"
+  [ $dry -eq 1 ] || [ "${BUILT:-0}" != 1 ] || report "build:   on another machine (BUILT=1)"
   report "machine: $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $(uname -r)"
 }
 

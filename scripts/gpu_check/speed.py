@@ -67,8 +67,8 @@ class EngineRuns:
             log = Path(folder) / "log.jsonl"
             done = subprocess.run(
                 [o.program, "--device", o.device, "--dtype", "bf16", "--init-from", o.init_from, "--train", o.train, "--val",
-                 o.train, "--tokenizer", f"words:{o.words}", "--batch-size", str(B), "--grad-accum", "1", "--steps", str(o.warmup + o.steps),
-                 "--lr", "1e-4", "--eval-every", "0", "--sample-every", "0", "--log", str(log)],
+                 o.train, "--tokenizer", f"words:{o.words}", "--batch-size", str(B), "--grad-accum", "1",
+                 "--steps", str(o.warmup + o.steps), "--lr", "1e-4", "--eval-every", "0", "--sample-every", "0", "--log", str(log)],
                 capture_output=True, text=True)
             print(done.stderr, flush=True)
             if done.returncode != 0:

@@ -139,7 +139,7 @@ class Gemm {
 };
 
 // The options of products in training. Other plans than the library's first choice are used on the
-// generation of GPUs on which they were measured: right in every run, 1.02 to 1.22 times as fast
+// generation of GPUs on which they were measured: right in every run, 1.01 to 1.22 times as fast
 // (small tiles) and 11 to 13 times (split K, weight gradients of 768 x 768);
 // dev/results/2026-11-27-h100-e06bf5f-profile.
 inline GemmOptions training_gemm_options(bool allow_tf32 = false) {
