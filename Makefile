@@ -252,7 +252,7 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
 # and in one model, ranks, and (bad accesses) readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,family scheduler scheduler_kv8 checkpoint_texts comparison \
-                 document_mask evaluation infer_decoder loss_scale qat qat_deployment rank_state smoothing tensor_plan \
+                 document_mask evaluation infer_decoder loss_scale memory_modes qat qat_deployment rank_state smoothing tensor_plan \
                  tensor_state tour trainable_ranks training \
                  $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 trainable)))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \

@@ -20,6 +20,17 @@ namespace llmc_test {
 
 using namespace llmc;
 
+// What a run does to need less memory.
+struct MemoryOptions {
+  Recompute recompute = Recompute::none;
+  std::int64_t blocks = 0;  // of a stage, that are recomputed; 0: all
+
+  std::string text() const {
+    return std::string("recompute ") + choice_name(recompute) +
+           (blocks == 0 ? "" : " of " + std::to_string(blocks) + " blocks");
+  }
+};
+
 struct LayoutOptions {
   std::int64_t vocabulary = 211, steps = 1;
   DropoutRates dropout = {};
@@ -36,6 +47,7 @@ struct LayoutOptions {
   std::vector<std::string> frozen = {};  // names of parameters
   // Every property in which models of GPT-2's family differ has another value than in GPT-2.
   bool differs_from_gpt2 = false;
+  MemoryOptions memory = {};
 
   ModelConfig config() const {
     ModelConfig config{.vocabulary = vocabulary,
@@ -134,6 +146,8 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
               QuantizationObserver* observer = nullptr) {
   RunShape shape{.B = options.B, .T = kSequence, .logits_rows = options.logits_rows};
   if (options.standard_attention) shape.attention = Attention::standard;
+  shape.recompute = options.memory.recompute;
+  shape.recompute_blocks = options.memory.blocks;
   shape.zero_stage = layout.stage;
   shape.sequence_parallel = layout.sequence_parallel;
   shape.qat = options.qat;

@@ -63,12 +63,13 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   const RunShape& shape = runner.shape();
   MemoryPlan plan;
   std::vector<std::unique_ptr<BatchStage>> staging;
+  const RecomputeBuffers<T> recomputed(model.config(), shape, context.tensor, plan);
   std::vector<std::vector<std::unique_ptr<Activations<T>>>> saved(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) {
     staging.push_back(std::make_unique<BatchStage>(shape.B, shape.T, 1, plan));
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      saved[i].push_back(
-          std::make_unique<Activations<T>>(model.config(), shape, stages[s], context.tensor, plan));
+      saved[i].push_back(std::make_unique<Activations<T>>(model.config(), shape, stages[s],
+                                                          context.tensor, recomputed, plan));
     }
   }
   Tensor<T, 2> message;
@@ -316,6 +317,11 @@ TEST_SUITE("model") {
     CHECK(count("d24") == 354823168);
     CHECK(count("d36") == 774030080);
     CHECK(count("d48") == 1557611200);
+    // 12 L C^2 + 13 L C + 2 C, and the embeddings with GPT-2's vocabulary and context.
+    CHECK(count("megatron-1.2b") == 1212031488);
+    CHECK(count("megatron-2.5b") == 2488598400);
+    CHECK(count("megatron-4.2b") == 4196936448);
+    CHECK(count("megatron-8.3b") == 8314143744);
     CHECK(gpt2_parameters(config_from_name("d12")).find("h.11.mlp.c_fc.weight").shape ==
           std::vector<std::int64_t>{768, 3072});
     CHECK_THROWS_WITH_AS(config_from_name("gpt5"), doctest::Contains("--model 'gpt5'"), Error);

@@ -142,6 +142,7 @@ TEST_SUITE("pipeline plan") {
       RunConfig config = config_of(layout, 2 * layout.pipeline_ranks);
       config.precision.dtype = Dtype::bf16;
       if (layout.stage == 3) config.qat.mode = QatMode::w8a8;
+      config.memory.recompute = static_cast<Recompute>(layout.stage % 3);
       const auto planned = planned_memory(config);
       run_thread_ranks(layout.ranks, [&](World& world) {
         Rank<bf16> rank(world, config);
@@ -152,6 +153,7 @@ TEST_SUITE("pipeline plan") {
 
   TEST_CASE("ranks send the bytes of the formulae, per dimension and collective") {
     if (tiny_shapes()) return;
+    int number = 0;
     for (const Layout& layout : pipeline_layouts()) {
       const bool is_long = std::getenv("LLMC_LONG") != nullptr;
       if (!is_long && layout.ranks == 8 && layout.has_uneven_stages()) continue;
@@ -159,6 +161,8 @@ TEST_SUITE("pipeline plan") {
       CAPTURE(layout.text());
       RunConfig config = config_of(layout, micro_batches);
       if (layout.stage == 1) config.qat.mode = QatMode::w8a8;
+      config.memory.recompute = static_cast<Recompute>(number++ % 3);
+      config.memory.recompute_blocks = number % 2;
       config.shape.tied_head = layout.ranks % 4 != 0;
       run_thread_ranks(layout.ranks, [&](World& world) {
         Rank<bf16> rank(world, config);

@@ -255,7 +255,7 @@ def test_the_page_draws_curves_and_displays_values(program):
 
 
 def test_the_page_has_the_memory_of_each_rank_next_to_what_it_planned(program):
-    parts = {"fwd_ms": 100.0, "bwd_ms": 200.0, "optimizer_ms": 50.0, "comm_ms": 30.0, "bubble_ms": 20.0}
+    parts = {"fwd_ms": 100.0, "bwd_ms": 150.0, "recompute_ms": 50.0, "optimizer_ms": 50.0, "comm_ms": 30.0, "bubble_ms": 20.0}
     planned = {"step": 0, "run": "started", "planned_mem_mb_ranks": "1024.0 512.0 1024.0"}
     lines = [planned] + [line(step, **parts, host_mem_mb_ranks=f"{2048 + step}.0 1536.0 2048.0") for step in (1, 2, 3)]
     (program.folder / "ranks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))

@@ -158,7 +158,7 @@ def test_an_unknown_choice_gets_the_nearest_one(program):
 
 def test_other_names_of_gpt2_get_the_depth(program):
     for name, depth in {"gpt2": "d12", "gpt2-small": "d12", "124M": "d12", "openai-community/gpt2-medium": "d24", "350M": "d24",
-                        "gpt2-large": "d36", "GPT2-XL": "d48", "1558M": "d48", "1.5B": "d48", "6": "d6"}.items():
+                        "gpt2-large": "d36", "GPT2-XL": "d48", "1558M": "d48", "1.5B": "d48", "6": "d6", "8.3b": "megatron-8.3b"}.items():
         program.fails("--model", name, "--steps", 0, phrases=[f"--model '{name}' is not known; did you mean {depth}?"], code=2)
     expect("did you mean" not in program.run("--model", "gpt5", code=2).stderr, "an answer to gpt5")
 

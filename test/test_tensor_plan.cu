@@ -47,9 +47,74 @@ ActivationBytes activation_bytes(const ModelConfig& c, std::int64_t rows, std::i
   return {layer, c.layers * layer + rest};
 }
 
+// The bytes of a layer in a mode of --recompute, and of the buffers of all layers.
+struct RecomputeBytes {
+  std::int64_t layer, buffers;
+};
+RecomputeBytes recompute_bytes(const ModelConfig& c, std::int64_t rows, std::int64_t t,
+                               bool sequence_parallel, Recompute mode) {
+  const std::int64_t own = sequence_parallel ? ceil_div(rows, t) : rows, C = c.channels;
+  constexpr std::int64_t kHalf = 2, kFloat = 4;
+  const std::int64_t stream = stored(kHalf * own * C), hidden = stored(kHalf * rows * 4 * C / t);
+  const std::int64_t outputs = 2 * stream + hidden;
+  const std::int64_t inner = stream + stored(kHalf * rows * 3 * C / t) +
+                             stored(kHalf * rows * C / t) + hidden + 4 * stored(kFloat * own) +
+                             stored(kFloat * rows * c.heads / t);
+  if (mode == Recompute::none) return {stream + inner + outputs, 0};
+  if (mode == Recompute::selective) return {stream + inner, outputs};
+  if (t == 1 || sequence_parallel) return {stream, inner + outputs};
+  const std::int64_t piece = ceil_div(rows, t);
+  return {stored(kHalf * piece * C), stored(kHalf * t * piece * C) + inner + outputs};
+}
+
 }  // namespace
 
 TEST_SUITE("tensor plan") {
+  TEST_CASE("recomputed activations take 20 and 2 bytes on one rank, and divide by tensor ranks") {
+    for (const char* model : {"d12", "d48"}) {
+      for (const std::int64_t t : {1, 2, 3, 4, 5, 6, 12, 25}) {
+        RunConfig config = run_config(make_mesh(static_cast<int>(t), 1, static_cast<int>(t)), 0, 1);
+        config.precision.dtype = Dtype::bf16;
+        config.shape = config_from_name(model);
+        if (config.shape.heads % t != 0) continue;
+        config.batch.batch_size = 4;
+        config.batch.seq_len = 1023;
+        const std::int64_t rows = 4092, L = config.shape.layers;
+        for (const bool sequence_parallel : {false, true}) {
+          if (sequence_parallel && t == 1) continue;
+          for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
+            for (const std::int64_t blocks : {std::int64_t{0}, std::int64_t{5}}) {
+              CAPTURE(model);
+              CAPTURE(t);
+              CAPTURE(sequence_parallel);
+              CAPTURE(choice_name(mode));
+              CAPTURE(blocks);
+              config.ranks.sequence_parallel = sequence_parallel;
+              config.memory = {mode, blocks};
+              const auto bytes = recompute_bytes(config.shape, rows, t, sequence_parallel, mode);
+              const ActivationBytes kept =
+                  activation_bytes(config.shape, rows, t, sequence_parallel);
+              const std::int64_t n = blocks == 0 ? L : blocks;
+              for (const auto& plan : planned_memory(config)) {
+                CHECK(segment_of(plan, "activations") == kept.all - n * (kept.layer - bytes.layer));
+                CHECK(segment_of(plan, "recompute buffers") == bytes.buffers);
+              }
+              const double per_element = static_cast<double>(bytes.layer) /
+                                         static_cast<double>(rows * config.shape.channels);
+              const auto ranks = static_cast<double>(t);
+              const double leading = mode == Recompute::full ? 2 / ranks
+                                     : mode == Recompute::none
+                                         ? (sequence_parallel ? 32 / ranks : 8 + 24 / ranks)
+                                         : (sequence_parallel ? 20 / ranks : 4 + 16 / ranks);
+              CHECK(per_element >= leading);
+              CHECK(per_element <= leading * 1.01 + 0.1);  // statistics in fp32
+            }
+          }
+        }
+      }
+    }
+  }
+
   TEST_CASE("activations take 32, 8 + 24/t or 32/t bytes per row, channel and layer") {
     for (const char* model : {"d12", "d48"}) {
       for (const std::int64_t t : {1, 2, 3, 4, 5, 6, 12, 25}) {
@@ -89,6 +154,7 @@ TEST_SUITE("tensor plan") {
       RunConfig config = config_of(layout, 2);
       config.precision.dtype = Dtype::bf16;
       if (layout.stage == 3) config.qat.mode = QatMode::w8a8;
+      config.memory.recompute = static_cast<Recompute>(layout.stage % 3);
       const auto planned = planned_memory(config);
       run_thread_ranks(layout.ranks, [&](World& world) {
         Rank<bf16> rank(world, config);
@@ -99,6 +165,7 @@ TEST_SUITE("tensor plan") {
           CHECK(segments[i].name == plan[i].name);
           CHECK(segments[i].bytes == plan[i].bytes);
         }
+        if (config.memory.recompute != Recompute::none) return;
         CHECK(
             segment_of(segments, "activations") ==
             activation_bytes(config.shape, 24, layout.tensor_ranks, layout.sequence_parallel).all);
@@ -108,6 +175,7 @@ TEST_SUITE("tensor plan") {
 
   TEST_CASE("ranks send the bytes of the formulae, per dimension and collective") {
     if (tiny_shapes()) return;
+    int number = 0;
     for (const Layout& layout : tensor_layouts()) {
       for (const std::int64_t micro_batches : {1, 3}) {
         CAPTURE(layout.text());
@@ -116,6 +184,8 @@ TEST_SUITE("tensor plan") {
         if (micro_batches == 3) config.qat.mode = layout.stage == 0 ? QatMode::w8 : QatMode::w8a8;
         config.shape.tied_head = micro_batches == 1;
         if (micro_batches == 1) config.shape.inner = 32 * config.shape.heads;
+        config.memory.recompute = static_cast<Recompute>(number++ % 3);
+        config.memory.recompute_blocks = number % 2;
         const StepTraffic expected = step_traffic(config.shape, config.run_shape(), config.mesh(),
                                                   micro_batches, sizeof(bf16));
         run_thread_ranks(layout.ranks, [&](World& world) {

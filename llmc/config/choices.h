@@ -25,6 +25,10 @@ enum class Decay { cosine, linear, constant, wsd };
 // `standard` stores the (T, T) matrix of probabilities. It is a baseline.
 enum class Attention { flash, standard };
 
+// Activations that the backward pass computes again instead of reading what the forward pass stored
+// (models/gpt2/activations.h).
+enum class Recompute { none, selective, full };
+
 // INT8 in inference: w8: weights; w8a8: weights, and activations where products read them, with a
 // scale per token; w8a8-static: with scales from a calibration text.
 enum class Quant { none, w8, w8a8, w8a8_static };
@@ -53,6 +57,9 @@ inline constexpr std::array<const char*, 4> choice_names(Decay) {
 }
 inline constexpr std::array<const char*, 2> choice_names(Attention) {
   return {"flash", "standard"};
+}
+inline constexpr std::array<const char*, 3> choice_names(Recompute) {
+  return {"none", "selective", "full"};
 }
 inline constexpr std::array<const char*, 4> choice_names(Quant) {
   return {"none", "w8", "w8a8", "w8a8-static"};
@@ -102,6 +109,9 @@ inline std::vector<KnownName> other_choice_names(Decay) {
   return {{"cosine-annealing", "cosine"}, {"none", "constant"}, {"warmup-stable-decay", "wsd"}};
 }
 std::vector<KnownName> other_choice_names(Attention);
+inline std::vector<KnownName> other_choice_names(Recompute) {
+  return {{"off", "none"}, {"core_attn", "selective"}, {"block", "full"}, {"uniform", "full"}};
+}
 
 template <class Choice>
 const char* choice_name(Choice choice) {

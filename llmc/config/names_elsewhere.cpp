@@ -91,9 +91,6 @@ constexpr NamesOfFlag kTrainNames[] = {
      "--deepspeed --deepspeed-config --ds-config --deepspeed-stage"},
     {"offloading to the CPU is not supported; --zero, --tp and --pp divide the memory",
      "--cpu-offload --offload --offload-optimizer --offload-param --optimizer-offload"},
-    {"recomputing is not supported; --batch-size with --grad-accum, --zero and --tp save memory",
-     "--gradient-checkpointing --activation-checkpointing --recompute --recompute-activations "
-     "--recompute-granularity --grad-checkpointing --remat"},
     {"context parallelism is not supported; --tp, --pp and --zero divide the work",
      "--cp --context-parallel --context-parallel-size --ring-attention --ulysses"},
     {"--device and the launcher set the place of a rank; MASTER_ADDR and MASTER_PORT the address",

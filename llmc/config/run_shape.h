@@ -17,6 +17,10 @@ struct RunShape {
   bool training = true;       // false: no buffers for the backward pass
   bool int8_weights = false;  // only for inference with a key-value cache
   Attention attention = Attention::flash;
+  // Activations that the backward pass computes again, in the first `recompute_blocks` blocks of
+  // each stage; 0: in all blocks.
+  Recompute recompute = Recompute::none;
+  std::int64_t recompute_blocks = 0;
   // Rows of logits that exist at the same time; 0: all. In bf16, 4096 rows of GPT-2's vocabulary
   // take 393 MiB. More rows make fewer and larger matrix products.
   std::int64_t logits_rows = 4096;
@@ -37,6 +41,10 @@ struct RunShape {
     return sequence_parallel && tensor_ranks > 1;
   }
   std::int64_t chunk_rows() const;
+  // What is computed again in block `index` of a stage.
+  Recompute recompute_of(std::int64_t index) const {
+    return recompute_blocks == 0 || index < recompute_blocks ? recompute : Recompute::none;
+  }
 };
 
 // The matrices that the passes of a model quantize to INT8. None by default.

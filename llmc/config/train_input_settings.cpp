@@ -157,9 +157,10 @@ Settings<TrainProgram> model_rows() {
   return {
       {.flag = "--model",
        .field = [](auto& s) -> decltype(auto) { return (s.model.name); },
-       .unit = "dN|FILE.json",
+       .unit = "dN|megatron-SIZE|FILE.json",
        .help = "shape of the model: d12 (124M), d24 (350M), d36 (774M), d48 (1558M) or another "
-               "depth; or a config.json of transformers, whose vocab_size is not used",
+               "depth; megatron-1.2b, 2.5b, 4.2b or 8.3b; or a config.json of transformers, whose "
+               "vocab_size is not used",
        .changes_results = true,
        .on_resume = OnResume::fixed,
        .special = {.accepts_bare_word = is_size_name}},

@@ -11,6 +11,8 @@ RunShape RunConfig::run_shape() const {
           .T = batch.seq_len,
           .training = training(),
           .attention = precision.attention,
+          .recompute = memory.recompute,
+          .recompute_blocks = memory.recompute_blocks,
           .logits_rows = batch.logits_rows,
           .zero_stage = static_cast<int>(ranks.zero),
           .sequence_parallel = ranks.sequence_parallel,

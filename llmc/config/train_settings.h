@@ -13,6 +13,7 @@
 #include "llmc/config/run_shape.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/train_input_settings.h"
+#include "llmc/config/train_memory_settings.h"
 #include "llmc/config/train_optimizer_settings.h"
 #include "llmc/config/train_output_settings.h"
 #include "llmc/config/train_qat_settings.h"
@@ -37,6 +38,7 @@ struct InputSettings {
 template <template <class> class Value>
 struct TrainSettings : InputSettings<Value> {
   RankSettings<Value> ranks;
+  MemorySettings<Value> memory;
   ScheduleSettings<Value> schedule;
   OptimizerSettings<Value> optimizer;
   DropoutSettings<Value> dropout;

@@ -18,6 +18,7 @@ enum class Phase {
   data,
   forward,
   backward,
+  recompute,
   tensor_communication,
   pipeline_communication,
   data_communication,
@@ -25,7 +26,7 @@ enum class Phase {
   optimizer,
   other
 };
-inline constexpr std::size_t kPhases = 9;
+inline constexpr std::size_t kPhases = 10;
 using PhaseTimes = std::array<double, kPhases>;  // milliseconds
 
 class PhaseClock {
@@ -67,5 +68,14 @@ class PhaseClock {
   std::vector<std::unique_ptr<Mark>> marks_;  // reused in each step
   std::size_t num_marks_ = 0;
 };
+
+// Calls work(), whose part of the stream belongs to `phase`; the phase before continues after it.
+template <class Work>
+void timed_phase(PhaseClock* clock, Phase phase, Stream& stream, const Work& work) {
+  if (clock == nullptr) return work();
+  const Phase before = clock->mark(phase, stream);
+  work();
+  clock->mark(before, stream);
+}
 
 }  // namespace llmc

@@ -28,6 +28,7 @@ class ModelRunner final : public EvaluationPass {
               const RunShape& shape, Context& context, MemoryPlan& plan)
       : context_(reserve(context, shape, config.channels, plan)),
         shape_(shape),
+        recomputed_(config, shape, context.tensor, plan),
         slots_(make_slots(config, plan)),
         model_(config, table, source, shape, context.tensor, plan),
         batches_(shape.B, shape.T, 1 + shape.pipeline.batches(pipeline_rank()), plan) {
@@ -166,7 +167,8 @@ class ModelRunner final : public EvaluationPass {
     const int count = shape_.training ? shape_.pipeline.slots(pipeline_rank()) : 1;
     for (int i = 0; i < count; ++i) {
       slots.push_back(
-          std::make_unique<Activations<T>>(config, shape_, largest, context_.tensor, plan));
+          std::make_unique<Activations<T>>(config, shape_, largest, context_.tensor, recomputed_,
+                                           plan));
     }
     return slots;
   }
@@ -182,6 +184,7 @@ class ModelRunner final : public EvaluationPass {
 
   Context& context_;
   RunShape shape_;
+  RecomputeBuffers<T> recomputed_;
   std::vector<std::unique_ptr<Activations<T>>> slots_;
   Gpt2<T> model_;
   BatchStage batches_;

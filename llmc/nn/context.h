@@ -7,6 +7,7 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
+#include "llmc/device/phase_clock.h"
 #include "llmc/nn/fake_quantization.h"
 #include "llmc/nn/tensor_group.h"
 #include "llmc/ops/gemm/matmul.h"
@@ -28,6 +29,20 @@ struct Context {
   Ranks ranks;
   TensorGroup tensor{ranks};      // the ranks that compute each layer together
   FakeQuantization quantization;  // what passes quantize in quantization-aware training
+
+  // The clock of later passes and communication; null: they are not timed.
+  void time(PhaseClock* clock) {
+    clock_ = clock;
+    ranks.time(clock);
+  }
+  // Calls work(), which is timed as a phase of its own.
+  template <class Work>
+  void timed(Phase phase, const Work& work) {
+    timed_phase(clock_, phase, stream, work);
+  }
+
+ private:
+  PhaseClock* clock_ = nullptr;
 };
 
 }  // namespace llmc

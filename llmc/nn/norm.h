@@ -41,6 +41,14 @@ class Norm {
                                   weight_.vector(), bias_.vector(), epsilon_, context.stream);
   }
 
+  // Writes out (rows, C) again, with the same bits, from inp (rows, C), or the sum of
+  // forward_sum(), and the statistics.
+  void output(Tensor<T, 2> out, In<T, 2> inp, const NormStatistics& statistics,
+              Context& context) const {
+    layernorm_output<T>(out, inp, statistics.mean, statistics.rstd, weight_.vector(),
+                        bias_.vector(), context.stream);
+  }
+
   // Writes d_inp (rows, C): the gradient through the norm, plus d_residual if that has data.
   // d_residual is the gradient that reaches the norm's input around the norm; d_inp may be
   // d_residual. Adds to the gradients of the parameters.

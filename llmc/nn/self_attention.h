@@ -47,6 +47,14 @@ class SelfAttention {
     }
   }
 
+  // Writes the probabilities of standard attention again, from a.qkv.
+  void restore_probabilities(const AttentionActivations<T>& a, const Pass& pass) const {
+    if (kind_ == Attention::flash) return;
+    standard_attention_probabilities<T>(probabilities(a, pass), log_sum_exp(a, pass),
+                                        pass.batched(a.qkv), heads_, pass.batch.doc_start,
+                                        pass.context.stream, scale_);
+  }
+
   // Writes d_qkv (rows, 3 NH HS) from d_out (rows, NH HS), the gradient of a.attention, for the NH
   // heads of this rank.
   void backward(Tensor<T, 2> d_qkv, In<T, 2> d_out, const AttentionActivations<T>& a,

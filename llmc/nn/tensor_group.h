@@ -97,6 +97,24 @@ class TensorGroup {
     });
   }
 
+  // Rows of the piece of a matrix of `rows` rows that a rank keeps, if they are dealt out evenly.
+  std::int64_t piece_rows(std::int64_t rows) const {
+    return ceil_div(rows, static_cast<std::int64_t>(ranks()));
+  }
+  // Copies this rank's rows of `whole` (rows, C) to its piece (piece_rows(rows), C).
+  template <class T>
+  void cut(Tensor<T, 2> piece, In<T, 2> whole, Stream& stream) const {
+    const std::int64_t rows = whole.shape[0], size = piece_rows(rows);
+    const std::int64_t first = std::min(rows, rank() * size), n = std::min(rows - first, size);
+    copy_on_device(piece.data, row_range(whole, first, n).data, n * whole.shape[1], stream);
+  }
+  // Restores `whole` (rows, C), which has memory for the pieces of all ranks, from them.
+  template <class T>
+  void gather_pieces(Tensor<T, 2> whole, In<T, 2> piece, Stream& stream) {
+    const std::int64_t size = piece_rows(whole.shape[0]) * whole.shape[1];
+    all_gather<T>(make_tensor(whole.data, size * ranks()), make_tensor(piece.data, size), stream);
+  }
+
   // Returns row `row` of `rows`, (1, C), on every rank. x (own, C) are the rank's rows.
   template <class T>
   Tensor<const T, 2> row(In<T, 2> x, std::int64_t row, std::int64_t rows, Stream& stream) {

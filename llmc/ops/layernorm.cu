@@ -73,6 +73,41 @@ void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Ten
                               inp2, weight, bias, eps, stream);
 }
 
+// ---- the output again ----------------------------------------------------------------------
+
+template <class T, class Layout>
+__global__ void layernorm_output_kernel(T* out, const T* inp, const float* mean, const float* rstd,
+                                        const T* weight, const T* bias, std::int64_t rows,
+                                        std::int64_t C) {
+  SharedMemory shared;
+  const RowTeam<Layout> team(shared);
+  const std::int64_t first_row = team.index() * Layout::kRowsPerTeam;
+  for (int r = 0; r < Layout::kRowsPerTeam; ++r) {
+    const std::int64_t row = first_row + r;
+    if (row >= rows) return;
+    const TeamRow<T, Layout> x(inp + row * C, team, C);
+    store_normalised(out + row * C, x, mean[row], rstd[row], weight, bias, team, C);
+  }
+}
+
+template <class T>
+void layernorm_output(Tensor<T, 2> out, In<T, 2> inp, In<float, 1> mean, In<float, 1> rstd,
+                      In<T, 1> weight, In<T, 1> bias, Stream& stream) {
+  const ProfileScope scope("layernorm output", stream, memory_traffic(out, inp));
+  const std::int64_t rows = out.shape[0], C = out.shape[1];
+  check_shape("inp", inp, {rows, C});
+  check_shape("mean", mean, {rows});
+  check_shape("rstd", rstd, {rows});
+  check_shape("weight", weight, {C});
+  check_shape("bias", bias, {C});
+  dispatch_row_layout<T>("layernorm_output", C, [&]<class Layout>(Layout) {
+    constexpr int kRowsPerBlock = Layout::kTeamsPerBlock * Layout::kRowsPerTeam;
+    launch(layernorm_output_kernel<T, Layout>, Grid{ceil_div(rows, kRowsPerBlock), 1, 1},
+           Layout::block_threads(C), RowTeam<Layout>::shared_bytes(), stream, out.data, inp.data,
+           mean.data, rstd.data, weight.data, bias.data, rows, C);
+  });
+}
+
 // ---- backward ------------------------------------------------------------------------------
 
 // Maximum number of blocks G of the backward pass. Block b processes the row groups b, b + G, ...;
@@ -233,6 +268,7 @@ void layernorm_backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_weight, Tensor<fl
 
 LLMC_INSTANTIATE(layernorm_forward)
 LLMC_INSTANTIATE(residual_layernorm_forward)
+LLMC_INSTANTIATE(layernorm_output)
 LLMC_INSTANTIATE(layernorm_backward)
 
 }  // namespace llmc

@@ -26,6 +26,12 @@ void residual_layernorm_forward(Tensor<T, 2> residual_out, Tensor<T, 2> out, Ten
                                 Tensor<float, 1> rstd, In<T, 2> inp1, In<T, 2> inp2,
                                 In<T, 1> weight, In<T, 1> bias, float eps, Stream& stream);
 
+// Writes out (rows, C) again from inp (rows, C) and the statistics of its forward pass, plain or
+// fused (there inp is residual_out), with the same bits. out may be inp.
+template <class T>
+void layernorm_output(Tensor<T, 2> out, In<T, 2> inp, In<float, 1> mean, In<float, 1> rstd,
+                      In<T, 1> weight, In<T, 1> bias, Stream& stream);
+
 // Floats of scratch that layernorm_backward needs.
 std::int64_t layernorm_backward_scratch(std::int64_t rows, std::int64_t C);
 

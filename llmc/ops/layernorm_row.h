@@ -13,6 +13,22 @@ namespace llmc {
 
 // ---- forward -------------------------------------------------------------------------------
 
+// Writes the normalised row x from its statistics.
+template <class T, class Layout>
+__device__ __forceinline__ void store_normalised(T* out, const TeamRow<T, Layout>& x, float mean,
+                                                 float rstd, const T* weight, const T* bias,
+                                                 const RowTeam<Layout>& team, std::int64_t C) {
+  constexpr int N = Layout::kVector;
+  for (int i = 0; i < team.chunks(C); ++i) {
+    if (!team.has_chunk(i, C)) continue;
+    const std::int64_t c = team.channel(i);
+    const Floats<N> w = load_floats<N>(weight + c);
+    const Floats<N> b = load_floats<N>(bias + c);
+    const Floats<N> z = rstd * (x.chunk(i) - mean);
+    store_floats(out + c, multiply_add(z, w, b));
+  }
+}
+
 // Normalises the row x, whose numbers are stored already. All fused operations are explicit, so a
 // team of one thread computes the same bits wherever this is inlined: INT8 inference normalises in
 // its products and needs the codes of training.
@@ -37,14 +53,7 @@ __device__ __forceinline__ void normalise_row(T* out, float* mean_out, float* rs
   }
   const float rstd = 1.0f / std::sqrt(team.sum(squares.total()) / static_cast<float>(C) + eps);
 
-  for (int i = 0; i < team.chunks(C); ++i) {
-    if (!team.has_chunk(i, C)) continue;
-    const std::int64_t c = team.channel(i);
-    const Floats<N> w = load_floats<N>(weight + c);
-    const Floats<N> b = load_floats<N>(bias + c);
-    const Floats<N> z = rstd * (x.chunk(i) - mean);
-    store_floats(out + c, multiply_add(z, w, b));
-  }
+  store_normalised(out, x, mean, rstd, weight, bias, team, C);
   if (team.is_leader()) {
     *mean_out = mean;
     *rstd_out = rstd;

@@ -178,7 +178,8 @@ class StepTrafficOf {
     for (const Stage& stage : stages_) {
       const TensorTraffic passes(config_, run_, stage, run_.rows(), t, size_);
       traffic.activations +=
-          (passes.forward() + passes.backward()) * micro_batches_ + passes.scales();
+          (passes.forward() + passes.recompute() + passes.backward()) * micro_batches_ +
+          passes.scales();
     }
     traffic.tensor_scalars.all_gather = bytes_sent(kFloat * partials() * t, t);
   }

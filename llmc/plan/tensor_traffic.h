@@ -66,6 +66,16 @@ class TensorTraffic {
     return sum() * (2 * L + head) + gather() * (4 * L + ends) + ranges() * (2 * L) +
            statistics() * head;
   }
+  // Before the backward pass of a block that is recomputed in full: its first sum. If rows are
+  // spread, the inputs of c_attn and c_fc are gathered, otherwise the pieces of the block's input.
+  GroupTraffic recompute() const {
+    std::int64_t blocks = 0;
+    for (std::int64_t i = 0; i < stage_.blocks(); ++i) {
+      if (run_.recompute_of(i) == Recompute::full) ++blocks;
+    }
+    const GroupTraffic inputs = sequence_parallel() ? gather() * 2 : pieces();
+    return (sum() + inputs + ranges()) * blocks;
+  }
   // The scales of the weights whose rows are split, in quantized passes: once after each update.
   GroupTraffic scales() const {
     if (run_.qat == QatMode::none) return {};
@@ -100,6 +110,11 @@ class TensorTraffic {
   GroupTraffic gather() const {
     if (!sequence_parallel()) return {};
     return {.all_gather = bytes_sent(stream_bytes(), ranks_)};
+  }
+  // The residual stream in equal pieces of whole rows.
+  GroupTraffic pieces() const {
+    const std::int64_t rows = ranks_ * ceil_div(rows_, std::int64_t{ranks_});
+    return {.all_gather = bytes_sent(size_ * rows * config_.channels, ranks_)};
   }
   // Two floats per row of an input whose columns are split, if inputs are quantized.
   GroupTraffic ranges() const {

@@ -34,7 +34,7 @@ StepResult TrainStep::run(RunPosition& position) {
   clock_.start(stream);
   if (times_passes_) begin_timeline();
   // Not between steps: evaluations may communicate any number of times.
-  runner_.context().ranks.time(&clock_);
+  runner_.context().time(&clock_);
   StepResult result{.learning_rate = schedule_.rate(position.step)};
   result.targets = count_targets();
   if (result.targets > 0) {
@@ -49,7 +49,7 @@ StepResult TrainStep::run(RunPosition& position) {
   }
   result.optimizer = state.optimizer_state(stream);
   clock_.mark(Phase::other, stream);
-  runner_.context().ranks.time(nullptr);
+  runner_.context().time(nullptr);
   result.phases = clock_.milliseconds();
   position.step += 1;
   position.samples += config_.global_batch();

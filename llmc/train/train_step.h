@@ -52,7 +52,7 @@ class TrainStep {
         runner_(runner),
         exchange_(exchange),
         samples_(std::move(samples)) {}
-  ~TrainStep() { runner_.context().ranks.time(nullptr); }
+  ~TrainStep() { runner_.context().time(nullptr); }
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 

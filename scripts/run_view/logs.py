@@ -10,6 +10,7 @@ from run_view.history import History, is_number, printable
 TRAIN_KEY, VALIDATION_KEY = "loss", "val_loss"
 RANKS_SUFFIX = "_ranks"  # keys whose text has a number per rank: host_mem_mb_ranks, gpu_mem_mb_ranks
 COMPUTE_KEY, COMPUTE_PARTS = "compute_ms", ("fwd_ms", "bwd_ms", "optimizer_ms")  # not in the log: their sum
+RECOMPUTE_KEY = "recompute_ms"  # a part too; logs of older programs lack it
 TRAIN_BITS_KEY, VALIDATION_BITS_KEY = "bits_per_byte", "val_bits_per_byte"  # not in the log: from the losses
 
 
@@ -71,7 +72,7 @@ class Run:
             return
         values = {key: value for key, value in entry.items() if is_number(value)}
         if all(part in values for part in COMPUTE_PARTS):
-            values[COMPUTE_KEY] = sum(values[part] for part in COMPUTE_PARTS)
+            values[COMPUTE_KEY] = sum(values[part] for part in COMPUTE_PARTS) + values.get(RECOMPUTE_KEY, 0)
         for key in MEMORY:
             numbers = numbers_of(entry.get(key + RANKS_SUFFIX))
             self._ranks = max(self._ranks, len(numbers))

@@ -3,62 +3,51 @@
 // training nothing is kept: all blocks share the same buffers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "llmc/config/model_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/device/rows.h"
+#include "llmc/models/gpt2/block_activations.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/norm.h"
-#include "llmc/nn/self_attention.h"
 #include "llmc/nn/stage.h"
 #include "llmc/nn/tensor_group.h"
-#include "llmc/ops/gemm/linear.h"
 
 namespace llmc {
 
-// `own` are the rows of the residual stream that this rank has; the other tensors have all rows
-// (B*T), and the columns of this rank: those of its NH heads of HS channels, and its H hidden
-// channels. On one rank, own is B*T and NH HS is C; H is 4C unless the config has another size.
+// The values of the present block that no block keeps, for all micro-batches of a rank.
 template <class T>
-struct BlockActivations : AttentionActivations<T> {
-  Tensor<T, 2> input;              // (own, C) the residual stream on entry
-  Tensor<T, 2> ln_1;               // (own, C)
-  NormStatistics ln_1_statistics;  // (own)
-  Tensor<T, 2> residual_mid;       // (own, C) the residual stream after attention
-  Tensor<T, 2> ln_2;               // (own, C)
-  NormStatistics ln_2_statistics;  // (own)
-  Tensor<T, 2> fc;                 // (B*T, H) hidden layer of the MLP, before the activation
-  Tensor<T, 2> gelu;               // (B*T, H) after it
-
-  // Returns views of the same memory for a batch of fewer rows. log_sum_exp and probabilities stay
-  // as they are: SelfAttention sets their shapes from the batch.
-  BlockActivations first(const RankRows& rows) const {
-    BlockActivations view = *this;
-    for (Tensor<T, 2>* tensor : {&view.input, &view.ln_1, &view.residual_mid, &view.ln_2}) {
-      *tensor = first_rows(*tensor, rows.own);
-    }
-    for (Tensor<T, 2>* tensor : {&view.qkv, &view.attention, &view.fc, &view.gelu}) {
-      *tensor = first_rows(*tensor, rows.all);
-    }
-    for (NormStatistics* norm : {&view.ln_1_statistics, &view.ln_2_statistics}) {
-      *norm = {first_rows(norm->mean, rows.own), first_rows(norm->rstd, rows.own)};
-    }
-    return view;
+struct RecomputeBuffers {
+  // Reserves memory in the plan; usable after plan.allocate().
+  RecomputeBuffers(const ModelConfig& config, const RunShape& run, const TensorGroup& group,
+                   MemoryPlan& plan) {
+    if (run.training) BlockReservation<T>(config, run, group, plan).shared(block, run.recompute);
   }
+  RecomputeBuffers(const RecomputeBuffers&) = delete;
+  RecomputeBuffers& operator=(const RecomputeBuffers&) = delete;
+
+  BlockActivations<T> block;
 };
 
 template <class T>
 class Activations {
  public:
-  // Those of a stage. Reserves memory in the plan; usable after plan.allocate().
+  // Those of a stage. Reserves memory in the plan; usable after plan.allocate(). `recomputed` must
+  // outlive the object.
   Activations(const ModelConfig& config, const RunShape& run, const Stage& stage,
-              const TensorGroup& group, MemoryPlan& plan) {
+              const TensorGroup& group, const RecomputeBuffers<T>& recomputed, MemoryPlan& plan)
+      : recomputed_(recomputed) {
     const char* segment = "activations";
     const std::int64_t rows = group.rows_of_rank(run.rows()).stored, C = config.channels;
+    const BlockReservation<T> reservation(config, run, group, plan);
     blocks_.resize(run.training ? static_cast<std::size_t>(stage.blocks()) : 1);
-    for (BlockActivations<T>& block : blocks_) reserve(block, config, run, group, plan);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const auto index = static_cast<std::int64_t>(i);
+      reservation.kept(blocks_[i], run.training ? run.recompute_of(index) : Recompute::none);
+    }
     plan.reserve(segment, residual_out_, rows, C);
     if (!stage.head) return;
     plan.reserve(segment, ln_f_, rows, C);
@@ -70,9 +59,10 @@ class Activations {
   Activations& operator=(const Activations&) = delete;
 
   // The functions below return views for a batch.
-  // Block `index` of the stage.
+  // Block `index` of the stage. What the block does not keep is valid until another block is used.
   BlockActivations<T> block(std::int64_t index, const RankRows& rows) const {
-    return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(index)].first(rows);
+    const std::size_t i = blocks_.size() == 1 ? 0 : static_cast<std::size_t>(index);
+    return blocks_[i].completed_with(recomputed_.block).first(rows);
   }
   // (own, C) the residual stream after the last block. A stage without head needs it only until it
   // has been sent.
@@ -89,31 +79,7 @@ class Activations {
   Tensor<float, 1> losses(const RankRows& rows) const { return first_rows(losses_, rows.all); }
 
  private:
-  static void reserve(BlockActivations<T>& block, const ModelConfig& config, const RunShape& run,
-                      const TensorGroup& group, MemoryPlan& plan) {
-    const char* segment = "activations";
-    const std::int64_t rows = run.rows(), own = group.rows_of_rank(rows).stored,
-                       C = config.channels;
-    const std::int64_t heads = config.heads / group.ranks(), width = heads * config.head_size();
-    plan.reserve(segment, block.input, own, C);
-    plan.reserve(segment, block.ln_1, own, C);
-    plan.reserve(segment, block.ln_1_statistics.mean, own);
-    plan.reserve(segment, block.ln_1_statistics.rstd, own);
-    plan.reserve(segment, block.qkv, rows, 3 * width);
-    plan.reserve(segment, block.attention, rows, width);
-    plan.reserve(segment, block.log_sum_exp, rows * heads);
-    if (run.attention == Attention::standard) {
-      plan.reserve("attention matrices", block.probabilities, rows * heads * run.T);
-    }
-    plan.reserve(segment, block.residual_mid, own, C);
-    plan.reserve(segment, block.ln_2, own, C);
-    plan.reserve(segment, block.ln_2_statistics.mean, own);
-    plan.reserve(segment, block.ln_2_statistics.rstd, own);
-    const std::int64_t H = config.hidden_size() / group.ranks();
-    plan.reserve(segment, block.fc, rows, H);
-    plan.reserve(segment, block.gelu, rows, H);
-  }
-
+  const RecomputeBuffers<T>& recomputed_;
   std::vector<BlockActivations<T>> blocks_;
   Tensor<T, 2> residual_out_;       // (own, C)
   Tensor<T, 2> ln_f_;               // (own, C)

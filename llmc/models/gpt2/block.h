@@ -47,8 +47,9 @@ class Block {
     }
   }
 
-  // Reads x and returns the residual stream after the block. `a` keeps what backward() reads. If x
-  // has no branch, the caller has already written it to a.input.
+  // Reads x and returns the residual stream after the block. `a` keeps what backward() reads, or
+  // what recompute() needs to restore it. If x has no branch, the caller has already written it to
+  // a.input.
   template <class Attend>
   Residual<T> forward(const BlockActivations<T>& a, const Residual<T>& x, const Workspace<T>& work,
                       const Attend& attend, const Pass& pass) const {
@@ -59,21 +60,30 @@ class Block {
     } else {
       ln_1_.forward_sum(a.input, a.ln_1, a.ln_1_statistics, x.sum, x.branch, context);
     }
-    c_attn_.forward(a.qkv, a.ln_1, context);
-    if constexpr (std::is_same_v<Attend, OwnAttention>) {
-      attention_.forward(a, pass);
-    } else {
-      attend(layer_, pass.batched(a.attention), attention_.log_sum_exp(a, pass),
-             Tensor<const T, 3>(pass.batched(a.qkv)));
-    }
-    attention_c_proj_.forward(branch, a.attention, context);
-    pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));
-    ln_2_.forward_sum(a.residual_mid, a.ln_2, a.ln_2_statistics, a.input, branch, context);
-    c_fc_.forward(a.fc, a.ln_2, context);
-    activation_forward<T>(a.gelu, a.fc, activation_, context.stream);
+    if (a.input_piece.data != nullptr)
+      context.tensor.cut<T>(a.input_piece, a.input, context.stream);
+    forward_to_activation(a, branch, attend, pass);
     mlp_c_proj_.forward(branch, a.gelu, context);
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::mlp));
     return {a.residual_mid, branch};
+  }
+
+  // Computes what `a` does not keep again, with the same bits. Call it before backward(), which
+  // does not read the output of the MLP: the last product of the block is not repeated.
+  void recompute(const BlockActivations<T>& a, const Workspace<T>& work, const Pass& pass) const {
+    Context& context = pass.context;
+    if (a.recompute == Recompute::selective) {
+      ln_1_.output(a.ln_1, a.input, a.ln_1_statistics, context);
+      attention_.restore_probabilities(a, pass);
+      ln_2_.output(a.ln_2, a.residual_mid, a.ln_2_statistics, context);
+      activation_forward<T>(a.gelu, a.fc, activation_, context.stream);
+    } else if (a.recompute == Recompute::full) {
+      if (a.input_piece.data != nullptr) {
+        context.tensor.gather_pieces<T>(a.input, a.input_piece, context.stream);
+      }
+      ln_1_.forward(a.ln_1, a.ln_1_statistics, a.input, context);
+      forward_to_activation(a, work.branch(pass.rows), OwnAttention(), pass);
+    }
   }
 
   // Replaces the gradient of x after the block by the gradient of x before it, in work.d_residual.
@@ -113,6 +123,25 @@ class Block {
         ln_2_(table, h + "ln_2", config.norm_epsilon, source),
         c_fc_(table, h + "mlp.c_fc", source),
         mlp_c_proj_(table, h + "mlp.c_proj", source) {}
+
+  // The forward pass from the output of ln_1 to the output of the activation. `branch` is scratch.
+  template <class Attend>
+  void forward_to_activation(const BlockActivations<T>& a, Tensor<T, 2> branch,
+                             const Attend& attend, const Pass& pass) const {
+    Context& context = pass.context;
+    c_attn_.forward(a.qkv, a.ln_1, context);
+    if constexpr (std::is_same_v<Attend, OwnAttention>) {
+      attention_.forward(a, pass);
+    } else {
+      attend(layer_, pass.batched(a.attention), attention_.log_sum_exp(a, pass),
+             Tensor<const T, 3>(pass.batched(a.qkv)));
+    }
+    attention_c_proj_.forward(branch, a.attention, context);
+    pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));
+    ln_2_.forward_sum(a.residual_mid, a.ln_2, a.ln_2_statistics, a.input, branch, context);
+    c_fc_.forward(a.fc, a.ln_2, context);
+    activation_forward<T>(a.gelu, a.fc, activation_, context.stream);
+  }
 
   void mlp_backward(const BlockActivations<T>& a, const Workspace<T>& work,
                     const Pass& pass) const {

@@ -175,7 +175,9 @@ class Gpt2 {
     if (stage.head) final_norm_backward(saved, layer_block(stage.end - 1), pass);
     for (std::int64_t l = stage.end - 1; l >= stage.first; --l) {
       source_.acquire(layer_block(l), l > stage.first ? layer_block(l - 1) : kNoBlock);
-      blocks_[l].backward(saved.block(l - stage.first, rows), work_, pass);
+      const BlockActivations<T> a = saved.block(l - stage.first, rows);
+      if (a.recompute != Recompute::none) recompute(l, a, pass);
+      blocks_[l].backward(a, work_, pass);
       source_.release(layer_block(l));
       source_.gradients_ready(layer_block(l));
     }
@@ -197,6 +199,11 @@ class Gpt2 {
     embedding_.forward(out, pass.batch, pass.context);
     pass.drop(out, embedding_dropout(pass.options));
     source_.release(kEmbeddingBlock);
+  }
+
+  void recompute(std::int64_t l, const BlockActivations<T>& a, const Pass& pass) {
+    const ProfileScope scope("recompute", pass.context.stream);
+    pass.context.timed(Phase::recompute, [&] { blocks_[l].recompute(a, work_, pass); });
   }
 
   void embedding_backward(const Pass& pass) {

@@ -179,28 +179,35 @@ void launch_dropout_matmul(const Dropout& dropout, HeadMatrix<T> c, Arguments&&.
 }
 
 template <class T>
+void standard_attention_probabilities(Out<T, 4> probabilities, Tensor<float, 3> lse, In<T, 3> qkv,
+                                      std::int64_t NH, const std::int32_t* doc_start,
+                                      Stream& stream, std::optional<float> scale) {
+  const std::int64_t B = qkv.shape[0], T_ = qkv.shape[1], C = qkv.shape[2] / 3;
+  const AttentionShape shape = check_attention("qkv", In<T, 3>{qkv.data, {B, T_, C}}, NH);
+  check_shape("qkv", qkv, {B, T_, 3 * C});
+  check_shape("lse", lse, {B, NH, T_});
+  check_shape("probabilities", probabilities, {B, NH, T_, T_});
+  launch_head_matmul<DropoutOperand::none>(
+      square_heads(probabilities.data, shape), packed_heads(qkv.data, shape, 0),
+      packed_heads(qkv.data, shape, 1).transposed(), nullptr, shape, T_, T_, shape.HS,
+      attention_scale(shape, scale), Dropout{}, stream);
+  constexpr int kThreads = 128;
+  launch(causal_softmax_kernel<T>, Grid{ceil_div(B * NH * T_, kThreads / kWarp), 1, 1}, kThreads, 0,
+         stream, probabilities.data, lse.data, doc_start, shape);
+}
+
+template <class T>
 void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4> probabilities,
                                 In<T, 3> qkv, std::int64_t NH, const std::int32_t* doc_start,
                                 Stream& stream, const Dropout& dropout,
                                 std::optional<float> scale) {
   const ProfileScope scope("attention forward", stream);
   const AttentionShape shape = check_attention("out", out, NH);
-  const std::int64_t T_ = shape.T;
-  check_shape("qkv", qkv, {shape.B, T_, 3 * shape.C()});
-  check_shape("lse", lse, {shape.B, NH, T_});
-  check_shape("probabilities", probabilities, {shape.B, NH, T_, T_});
-
-  const auto p = square_heads(probabilities.data, shape);
+  standard_attention_probabilities<T>(probabilities, lse, qkv, NH, doc_start, stream, scale);
   const auto p_read = square_heads<const T>(probabilities.data, shape);
-  launch_head_matmul<DropoutOperand::none>(
-      p, packed_heads(qkv.data, shape, 0), packed_heads(qkv.data, shape, 1).transposed(), nullptr,
-      shape, T_, T_, shape.HS, attention_scale(shape, scale), Dropout{}, stream);
-  constexpr int kThreads = 128;
-  launch(causal_softmax_kernel<T>, Grid{ceil_div(shape.B * NH * T_, kThreads / kWarp), 1, 1},
-         kThreads, 0, stream, probabilities.data, lse.data, doc_start, shape);
   launch_dropout_matmul<DropoutOperand::left>(dropout, out_heads(out.data, shape), p_read,
-                                              packed_heads(qkv.data, shape, 2), nullptr, shape, T_,
-                                              shape.HS, T_, 1.0f, dropout, stream);
+                                              packed_heads(qkv.data, shape, 2), nullptr, shape,
+                                              shape.T, shape.HS, shape.T, 1.0f, dropout, stream);
 }
 
 std::int64_t standard_attention_backward_scratch(std::int64_t B, std::int64_t T, std::int64_t NH) {
@@ -243,6 +250,7 @@ void standard_attention_backward(Tensor<T, 3> d_qkv, Out<T, 4> probabilities, In
                                            shape.HS, T_, 1.0f, Dropout{}, stream);
 }
 
+LLMC_INSTANTIATE(standard_attention_probabilities)
 LLMC_INSTANTIATE(standard_attention_forward)
 LLMC_INSTANTIATE(standard_attention_backward)
 

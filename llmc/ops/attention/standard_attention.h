@@ -29,6 +29,12 @@ void standard_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, Out<T, 4
                                 Stream& stream, const Dropout& dropout = {},
                                 std::optional<float> scale = {});
 
+// The first part of standard_attention_forward: writes its probabilities and lse from qkv.
+template <class T>
+void standard_attention_probabilities(Out<T, 4> probabilities, Tensor<float, 3> lse, In<T, 3> qkv,
+                                      std::int64_t NH, const std::int32_t* doc_start,
+                                      Stream& stream, std::optional<float> scale = {});
+
 // Floats of scratch that standard_attention_backward needs.
 std::int64_t standard_attention_backward_scratch(std::int64_t B, std::int64_t T, std::int64_t NH);
 

@@ -82,6 +82,7 @@ LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
   const auto append_phase = [&](const char* key, Phase phase) { append(key, mean_of(phase)); };
   append_phase("fwd_ms", Phase::forward);
   append_phase("bwd_ms", Phase::backward);
+  append_phase("recompute_ms", Phase::recompute);
   const double tensor_ms = mean_of(Phase::tensor_communication);
   const double pipeline_ms = mean_of(Phase::pipeline_communication);
   const double data_ms = mean_of(Phase::data_communication);

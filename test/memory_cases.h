@@ -1,0 +1,125 @@
+// Cases of training with less memory: what is recomputed, in which layout of ranks, and with what
+// work. Each must have the bits of the same training that keeps everything.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "test/layout_cases.h"
+#include "test/layout_rig.h"
+#include "test/pairwise.h"
+
+namespace llmc_test {
+
+struct MemoryCase {
+  LayoutCase work;  // its options have the modes
+  Dtype dtype = Dtype::fp32;
+
+  std::string reference() const {
+    return std::string(dtype_name(dtype)) + ", " + work.text() +
+           (work.options.stochastic_rounding ? ", stochastic rounding" : "") + ", qat " +
+           choice_name(work.options.qat);
+  }
+  std::string text() const { return reference() + ", " + work.options.memory.text(); }
+};
+
+inline std::vector<Layout> memory_layouts() {
+  std::vector<Layout> all = {{.micro_batches = 2}};
+  for (const int stage : {0, 1, 2, 3}) {
+    all.push_back(
+        {.ranks = 2, .stage = stage, .shard_ranks = stage == 0 ? 1 : 2, .micro_batches = 2});
+  }
+  for (const bool sequence_parallel : {false, true}) {
+    all.push_back({.ranks = 2, .tensor_ranks = 2, .sequence_parallel = sequence_parallel});
+  }
+  for (const int chunks : {1, 2}) {
+    all.push_back({.ranks = 2, .micro_batches = 4, .pipeline_ranks = 2, .chunks = chunks});
+  }
+  return all;
+}
+
+inline std::vector<MemoryOptions> memory_modes() {
+  return {{.recompute = Recompute::selective},
+          {.recompute = Recompute::full},
+          {.recompute = Recompute::selective, .blocks = 1},
+          {.recompute = Recompute::full, .blocks = 1}};
+}
+
+// The dimensions of a case: layout, mode, dtype, dropout, documents, standard attention, QAT w8a8,
+// stochastic rounding.
+inline std::vector<int> memory_dimensions() {
+  return {static_cast<int>(memory_layouts().size()),
+          static_cast<int>(memory_modes().size()),
+          3,
+          2,
+          2,
+          2,
+          2,
+          2};
+}
+
+inline bool is_valid_memory_case(const ChoiceRow& row) {
+  return row[7] == 0 || row[2] > 0;  // stochastic rounding is of master weights
+}
+
+inline MemoryCase memory_case(const ChoiceRow& row) {
+  MemoryCase c{make_case(memory_layouts()[static_cast<std::size_t>(row[0])], 211, 0),
+               static_cast<Dtype>(row[2])};
+  LayoutOptions& options = c.work.options;
+  options = {.vocabulary = 211,
+             .steps = tiny_shapes() ? 1 : 5,
+             .heads = options.heads,
+             .layers = 2 * c.work.layout.pipeline_ranks * c.work.layout.chunks,
+             .B = 2,
+             .logits_rows = 5};
+  options.memory = memory_modes()[static_cast<std::size_t>(row[1])];
+  if (row[3] == 1) options.dropout = kDropout;
+  options.documents = row[4] == 1;
+  options.standard_attention = row[5] == 1;
+  options.qat = row[6] == 1 ? QatMode::w8a8 : QatMode::none;
+  options.stochastic_rounding = row[7] == 1;
+  options.grad_clip = 0.1;
+  return c;
+}
+
+template <class Use>
+auto with_dtype(Dtype dtype, const Use& use) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return use(bf16());
+    case Dtype::fp16:
+      return use(fp16());
+    default:
+      return use(float());
+  }
+}
+
+inline Results train_case(const MemoryCase& c) {
+  return with_dtype(c.dtype,
+                    [&]<class T>(T) { return train_ranks<T>(c.work.layout, c.work.options); });
+}
+
+// Trains the case and the one that keeps everything, and compares all bits.
+inline void compare_with_plain(const MemoryCase& c) {
+  CAPTURE(c.text());
+  static std::map<std::string, Results> plain;
+  const auto [entry, is_new] = plain.try_emplace(c.reference());
+  if (is_new) {
+    MemoryCase reference = c;
+    reference.work.options.memory = {};
+    entry->second = train_case(reference);
+  }
+  const Results results = train_case(c);
+  CHECK(llmc_test::same_bits(results.losses, entry->second.losses));
+  CHECK(llmc_test::same_bits(results.norms, entry->second.norms));
+  CHECK(same_bits(results.gradients, entry->second.gradients));
+  CHECK(same_bits(results.weights, entry->second.weights));
+  CHECK(same_bits(results.first_moments, entry->second.first_moments));
+  CHECK(same_bits(results.second_moments, entry->second.second_moments));
+}
+
+}  // namespace llmc_test
