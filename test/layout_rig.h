@@ -20,7 +20,7 @@ namespace llmc_test {
 
 using namespace llmc;
 
-// What a run does to need less memory.
+// The means of a run to need less memory.
 struct MemoryOptions {
   Recompute recompute = Recompute::none;
   std::int64_t blocks = 0;  // of a stage, that are recomputed; 0: all

@@ -41,7 +41,7 @@ struct RunShape {
     return sequence_parallel && tensor_ranks > 1;
   }
   std::int64_t chunk_rows() const;
-  // What is computed again in block `index` of a stage.
+  // The mode of block `index` of a stage.
   Recompute recompute_of(std::int64_t index) const {
     return recompute_blocks == 0 || index < recompute_blocks ? recompute : Recompute::none;
   }

@@ -97,7 +97,7 @@ class BlockReservation {
         width_(heads_ * config.head_size()),
         hidden_(config.hidden_size() / group.ranks()) {}
 
-  // What a block with this mode keeps.
+  // The tensors that a block with this mode keeps.
   void kept(BlockActivations<T>& block, Recompute mode) const {
     const char* segment = "activations";
     block.recompute = mode;
@@ -110,7 +110,7 @@ class BlockReservation {
     if (mode == Recompute::none) outputs(block, segment, "attention matrices");
   }
 
-  // What all blocks of a run with this mode share.
+  // The tensors that all blocks of a run with this mode share.
   void shared(BlockActivations<T>& block, Recompute mode) const {
     const char* segment = "recompute buffers";
     if (mode == Recompute::none) return;
