@@ -24,10 +24,21 @@ using namespace llmc;
 struct MemoryOptions {
   Recompute recompute = Recompute::none;
   std::int64_t blocks = 0;  // of a stage, that are recomputed; 0: all
+  OffloadPlaces offload = {};
 
   std::string text() const {
     return std::string("recompute ") + choice_name(recompute) +
-           (blocks == 0 ? "" : " of " + std::to_string(blocks) + " blocks");
+           (blocks == 0 ? "" : " of " + std::to_string(blocks) + " blocks") +
+           place_text("optimizer", offload.optimizer) + place_text("gradients", offload.gradients) +
+           place_text("parameters", offload.parameters) +
+           place_text("activations", offload.activations);
+  }
+
+ private:
+  static std::string place_text(const std::string& kind, const OffloadPlace& place) {
+    return place.place == Place::device
+               ? ""
+               : ", " + kind + " on " + (place.place == Place::host ? "host" : "disk");
   }
 };
 
@@ -148,6 +159,7 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
   if (options.standard_attention) shape.attention = Attention::standard;
   shape.recompute = options.memory.recompute;
   shape.recompute_blocks = options.memory.blocks;
+  shape.offload = options.memory.offload;
   shape.zero_stage = layout.stage;
   shape.sequence_parallel = layout.sequence_parallel;
   shape.qat = options.qat;

@@ -42,11 +42,26 @@ inline std::vector<Layout> memory_layouts() {
   return all;
 }
 
+// Offloads kinds to a place. The chunks are small, so that a bucket has several.
+inline OffloadPlaces offload_to(const OffloadPlace& place, bool optimizer, bool gradients,
+                                bool parameters) {
+  OffloadPlaces places{.chunk = 2048};
+  if (optimizer) places.optimizer = place;
+  if (gradients) places.gradients = place;
+  if (parameters) places.parameters = place;
+  return places;
+}
+
 inline std::vector<MemoryOptions> memory_modes() {
+  const OffloadPlace host{Place::host, {}};
   return {{.recompute = Recompute::selective},
           {.recompute = Recompute::full},
           {.recompute = Recompute::selective, .blocks = 1},
-          {.recompute = Recompute::full, .blocks = 1}};
+          {.recompute = Recompute::full, .blocks = 1},
+          {.offload = offload_to(host, true, false, false)},
+          {.offload = offload_to(host, false, true, false)},
+          {.offload = offload_to(host, false, false, true)},
+          {.recompute = Recompute::full, .offload = offload_to(host, true, true, true)}};
 }
 
 // The dimensions of a case: layout, mode, dtype, dropout, documents, standard attention, QAT w8a8,

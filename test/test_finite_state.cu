@@ -46,15 +46,17 @@ struct TinyState {
   // Sets an element of what the state keeps between steps, such as "first moments".
   void set(std::string_view kind, const std::string& parameter, std::int64_t index, float value) {
     bool is_set = false;
-    state().visit_kept([&](const char* name, const ParameterSpec& spec,
-                           std::span<const std::byte> values, bool) {
-      const bool is_fp32 = values.size() == sizeof(float) * static_cast<std::size_t>(spec.size());
-      if (name != kind || spec.name != parameter || !is_fp32) return;
-      auto* const numbers = const_cast<std::byte*>(values.data());
-      copy_to_device(reinterpret_cast<float*>(numbers) + index, &value, 1, stream());
-      stream().synchronize();
-      is_set = true;
-    });
+    state().visit_kept(
+        [&](const char* name, const ParameterSpec& spec, const RunState::ReadValues& read, bool) {
+          if (name != kind || spec.name != parameter) return;
+          read([&](std::span<const std::byte> values) {
+            if (values.size() != sizeof(float) * static_cast<std::size_t>(spec.size())) return;
+            auto* const numbers = const_cast<std::byte*>(values.data());
+            copy_to_device(reinterpret_cast<float*>(numbers) + index, &value, 1, stream());
+            stream().synchronize();
+            is_set = true;
+          });
+        });
     REQUIRE(is_set);
   }
 

@@ -89,13 +89,17 @@ TEST_SUITE("tensor state") {
         state.set_optimizer_state(optimizer, rank.stream());
         state.restore_rounding(rank.stream());
         state.visit_kept([&](const char* kind, const ParameterSpec& spec,
-                             std::span<const std::byte> values, bool) {
+                             const RunState::ReadValues& read, bool) {
           if (std::string(kind) != "weights" || state.layout().shards_weights()) return;
-          std::vector<bf16> host(values.size() / sizeof(bf16));
-          const std::int64_t count = std::ssize(host);
-          copy_to_host(host.data(), reinterpret_cast<const bf16*>(values.data()), count,
-                       rank.stream());
-          rank.stream().synchronize();
+          std::vector<bf16> host;
+          std::int64_t count = 0;
+          read([&](std::span<const std::byte> values) {
+            host.resize(values.size() / sizeof(bf16));
+            count = std::ssize(host);
+            copy_to_host(host.data(), reinterpret_cast<const bf16*>(values.data()), count,
+                         rank.stream());
+            rank.stream().synchronize();
+          });
           static std::mutex mutex;
           const std::lock_guard lock(mutex);
           auto& whole = one[spec.name];

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmc/config/choices.h"
+#include "llmc/config/offload_places.h"
 #include "llmc/pipeline/pipeline.h"
 
 namespace llmc {
@@ -21,6 +22,7 @@ struct RunShape {
   // each stage; 0: in all blocks.
   Recompute recompute = Recompute::none;
   std::int64_t recompute_blocks = 0;
+  OffloadPlaces offload = {};
   // Rows of logits that exist at the same time; 0: all. In bf16, 4096 rows of GPT-2's vocabulary
   // take 393 MiB. More rows make fewer and larger matrix products.
   std::int64_t logits_rows = 4096;

@@ -13,12 +13,14 @@ namespace llmc {
 
 // In the phases of communication, the compute stream waits for ranks of its tensor group, exchanges
 // messages with pipeline ranks, or waits for ranks with the same part of the model. In the phase
-// `bubble` it waits until a pipeline rank has computed what it needs.
+// `bubble` it waits until a pipeline rank has computed what it needs, in `offload` for state that
+// is not on the device.
 enum class Phase {
   data,
   forward,
   backward,
   recompute,
+  offload,
   tensor_communication,
   pipeline_communication,
   data_communication,
@@ -26,7 +28,7 @@ enum class Phase {
   optimizer,
   other
 };
-inline constexpr std::size_t kPhases = 10;
+inline constexpr std::size_t kPhases = 11;
 using PhaseTimes = std::array<double, kPhases>;  // milliseconds
 
 class PhaseClock {

@@ -3,6 +3,7 @@
 // communication stream.
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include "llmc/comm/ranks.h"
@@ -10,6 +11,7 @@
 #include "llmc/device/phase_clock.h"
 #include "llmc/nn/fake_quantization.h"
 #include "llmc/nn/tensor_group.h"
+#include "llmc/offload/transfers.h"
 #include "llmc/ops/gemm/matmul.h"
 
 namespace llmc {
@@ -30,6 +32,12 @@ struct Context {
   TensorGroup tensor{ranks};      // the ranks that compute each layer together
   FakeQuantization quantization;  // what passes quantize in quantization-aware training
 
+  // The transfers of offloaded state; the first call creates them.
+  Transfers& transfers() {
+    if (!transfers_) transfers_ = std::make_unique<Transfers>();
+    return *transfers_;
+  }
+
   // The clock of later passes and communication; null: they are not timed.
   void time(PhaseClock* clock) {
     clock_ = clock;
@@ -42,6 +50,7 @@ struct Context {
   }
 
  private:
+  std::unique_ptr<Transfers> transfers_;
   PhaseClock* clock_ = nullptr;
 };
 

@@ -1,6 +1,7 @@
-// Allocates all device memory once, before the first step. Each component reserves what it needs;
-// the plan adds it up by segment, allocates one buffer and assigns the addresses. Memory use is
-// constant from the start. If it does not fit, the error reports the size of each segment.
+// Allocates all memory of a run once, before the first step. Each component reserves what it needs;
+// the plan adds it up by segment, allocates one buffer on the device and assigns the addresses.
+// Memory use is constant from the start. If it does not fit, the error reports the size of each
+// segment. Segments of offloaded state are in host memory or on a disk.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,10 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "llmc/config/offload_places.h"
 #include "llmc/device/device.h"
 
 namespace llmc {
@@ -25,6 +28,7 @@ class MemoryPlan {
   struct Segment {
     std::string name;
     std::int64_t bytes = 0;
+    Place place = Place::device;
 
     bool operator==(const Segment&) const = default;
   };
@@ -38,13 +42,26 @@ class MemoryPlan {
     const std::int64_t offset = total_;
     const std::int64_t bytes = checked_bytes(sizeof(T), {static_cast<std::int64_t>(sizes)...});
     total_ += bytes;
-    segment_named(segment).bytes += bytes;
+    segment_named(segment, Place::device).bytes += bytes;
     bindings_.push_back([&tensor, offset](unsigned char* base) {
       tensor.data = reinterpret_cast<T*>(base + offset);
     });
   }
 
+  // Adds memory outside the device, which allocate() makes `create` allocate.
+  void reserve_outside(Place place, const std::string& segment, std::int64_t bytes,
+                       std::function<void(std::int64_t bytes)> create) {
+    segment_named(segment, place).bytes += bytes;
+    outside_.push_back([bytes, create = std::move(create)] { create(bytes); });
+  }
+
+  // Bytes in device memory, and in any place.
   std::int64_t total() const { return total_; }
+  std::int64_t total(Place place) const {
+    std::int64_t total = 0;
+    for (const Segment& segment : segments_) total += segment.place == place ? segment.bytes : 0;
+    return total;
+  }
   const std::vector<Segment>& segments() const { return segments_; }
 
   // "weights 474.7 MiB, gradients ...; in all 1945.6 MiB"
@@ -60,6 +77,8 @@ class MemoryPlan {
     memory_ = Buffer<unsigned char>(total_);
     for (const auto& bind : bindings_) bind(memory_.data());
     bindings_.clear();
+    for (const auto& create : outside_) create();
+    outside_.clear();
   }
 
  private:
@@ -80,16 +99,17 @@ class MemoryPlan {
     return round_up(bytes, kAlignment);
   }
 
-  Segment& segment_named(const std::string& name) {
+  Segment& segment_named(const std::string& name, Place place) {
     for (Segment& segment : segments_) {
-      if (segment.name == name) return segment;
+      if (segment.name == name && segment.place == place) return segment;
     }
-    segments_.push_back({name, 0});
+    segments_.push_back({name, 0, place});
     return segments_.back();
   }
 
   std::vector<Segment> segments_;
   std::vector<std::function<void(unsigned char*)>> bindings_;
+  std::vector<std::function<void()>> outside_;
   std::int64_t total_ = 0;
   Buffer<unsigned char> memory_;
 };

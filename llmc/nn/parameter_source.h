@@ -46,6 +46,8 @@ class ParameterSource {
   virtual void acquire(int block, int next = kNoBlock) = 0;
   virtual void release(int block) = 0;
 
+  // A forward pass begins.
+  virtual void forward_begins() {}
   // The backward pass begins. It adds to gradients from the head to the embeddings. A tied head is
   // the first to add to those of the embedding block, because it shares the token embeddings, and
   // the embedding is the last.

@@ -7,6 +7,10 @@
 // micro-batch. Reductions run on the communication stream, next to the backward pass of the next
 // block.
 //
+// Passes also add to slots if gradients are offloaded. A slot of whole gradients first receives the
+// sum of the micro-batches before, and leaves after each micro-batch, so the order of additions
+// does not change.
+//
 // If the rows of the residual stream are spread over the tensor ranks, each of them computes only
 // its rows' part of the gradients of norms, row biases and positions. These parts are added up
 // before the bucket is reduced.
@@ -19,17 +23,19 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
+#include "llmc/nn/context.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/parameter_source.h"
 #include "llmc/ops/residual_add.h"
 #include "llmc/parallel/shard_layout.h"
+#include "llmc/parallel/state_array.h"
 
 namespace llmc {
 
 // Elements of this rank's piece of one or more neighbouring buckets, contiguous in every array that
 // has them.
 struct OwnedRange {
-  const float* gradient = nullptr;
+  std::int64_t first = 0;  // in the array of kept gradients
   std::int64_t shard_offset = 0;
   std::int64_t size = 0;
 };
@@ -37,26 +43,34 @@ struct OwnedRange {
 class GradientBuckets {
  public:
   // Reserves memory in the plan. `sequence_parallel`: whether tensor ranks have different rows of
-  // the residual stream. The layout and the ranks must outlive the object. `head`: the
-  // weight of the logits in the parameter table.
+  // the residual stream. The layout and the context must outlive the object. `head`: the weight of
+  // the logits in the parameter table.
   GradientBuckets(const ShardLayout& layout, const ParameterSpec& head, bool sequence_parallel,
-                  Ranks& ranks, MemoryPlan& plan)
-      : layout_(layout), head_(head), sequence_parallel_(sequence_parallel), ranks_(ranks) {
-    plan.reserve(
-        "gradients", kept_,
-        layout.shards_gradients() ? layout.trainable_shard_size() : layout.trainable_whole_size());
-    if (!layout.shards_gradients()) return;
+                  Context& context, const OffloadPlace& place, MemoryPlan& plan)
+      : layout_(layout),
+        head_(head),
+        sequence_parallel_(sequence_parallel),
+        context_(context),
+        ranks_(context.ranks) {
+    kept_.reserve(
+        "gradients",
+        layout.shards_gradients() ? layout.trainable_shard_size() : layout.trainable_whole_size(),
+        place, place.place == Place::device ? nullptr : &context.transfers(), plan);
+    if (!uses_slots()) return;
     const std::int64_t with_tokens = layout.largest_trainable_block(true);
     const std::int64_t others = layout.largest_trainable_block(false);
     for (Slot& slot : slots_) {
       plan.reserve("gradient buckets", slot.bucket, &slot == &slots_[0] ? with_tokens : others);
     }
-    plan.reserve("gradient buckets", sum_, std::max(with_tokens, others) / layout.shards());
+    if (!layout.shards_gradients()) return;
+    const std::int64_t piece = std::max(with_tokens, others) / layout.shards();
+    plan.reserve("gradient buckets", sum_, piece);
+    if (!kept_.is_resident()) plan.reserve("gradient buckets", piece_, piece);
   }
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  const Tensor<float, 1>& kept() const { return kept_; }
+  StateArray<float>& kept() { return kept_; }
 
   // Clears the gradients for a step of this many micro-batches, whose passes run on `compute`.
   void begin_step(std::int64_t micro_batches, Stream& compute) {
@@ -64,23 +78,30 @@ class GradientBuckets {
     micro_batches_ = micro_batches;
     passes_.assign(layout_.trainable_buckets().size(), 0);
     for (Slot& slot : slots_) slot.block = -1;
-    fill_zero(kept_.data, kept_.size(), compute);
+    if (kept_.is_resident()) fill_zero(kept_.data(), kept_.size(), compute);
   }
 
   // The gradient of a parameter, in whole, to which a pass adds; null if it is frozen.
   float* gradient(const ParameterSpec& spec) {
     if (!spec.trainable) return nullptr;
-    if (!layout_.shards_gradients()) return kept_.data + layout_.whole_offset(spec);
+    if (!uses_slots()) return kept_.data() + layout_.whole_offset(spec);
     return slot_of(spec.block).bucket.data + layout_.bucket_offset(spec);
+  }
+
+  // A pass is about to add to the block: begins to bring the sum of earlier micro-batches.
+  void prefetch(int block) {
+    if (has_sum(block) && !has_slot(block)) take_slot(block);
   }
 
   // The backward pass of a micro-batch has added to all gradients of the block.
   void ready(int block) {
-    const std::int64_t passes = ++passes_[static_cast<std::size_t>(block)];
-    if (ranks_.single() || (!layout_.shards_gradients() && passes < micro_batches_)) return;
+    const bool is_last = ++passes_[static_cast<std::size_t>(block)] == micro_batches_;
     if (!bucket_of(block).is_held) return;
-    if (sequence_parallel_) all_reduce_copies(bucket_of(block), block);
-    reduce(block);
+    if (!ranks_.single() && (layout_.shards_gradients() || is_last)) {
+      if (sequence_parallel_) all_reduce_copies(bucket_of(block), block);
+      reduce(block);
+    }
+    if (!kept_.is_resident() && !layout_.shards_gradients()) leave(block, is_last);
   }
 
   // Later work of the compute stream sees the sums over all ranks.
@@ -94,19 +115,23 @@ class GradientBuckets {
   // The reduced gradients that this rank owns, in the order of its shard.
   std::vector<OwnedRange> owned() const {
     if (layout_.shards_gradients() || layout_.shards() == 1) {
-      return {{kept_.data, 0, layout_.trainable_shard_size()}};
+      return {{0, 0, layout_.trainable_shard_size()}};
     }
     std::vector<OwnedRange> ranges;
     for (const Bucket& bucket : layout_.trainable_buckets()) {
       if (!bucket.is_held) continue;
-      ranges.push_back({kept_.data + layout_.own_piece(bucket), bucket.shard_offset, bucket.piece});
+      ranges.push_back({begin(bucket), bucket.shard_offset, bucket.piece});
     }
     return ranges;
   }
 
-  // The reduced gradient of a part that this rank owns.
-  float* owned(const OwnedPart& part) const {
-    return kept_.data + (layout_.shards_gradients() ? part.shard_offset : part.whole_offset);
+  // Where the reduced gradients of a part that this rank owns begin among the kept ones.
+  std::int64_t begin(const OwnedPart& part) const {
+    return layout_.shards_gradients() ? part.shard_offset : part.whole_offset;
+  }
+  // The same of this rank's piece of a bucket.
+  std::int64_t begin(const Bucket& bucket) const {
+    return layout_.shards_gradients() ? bucket.shard_offset : layout_.own_piece(bucket);
   }
 
  private:
@@ -118,33 +143,92 @@ class GradientBuckets {
   struct Slot {
     Tensor<float, 1> bucket;
     int block = -1;  // -1: no pass adds to it
-    Event reduced;
+    Event filled;    // with the sum of earlier micro-batches
+    bool is_ready = true;
+    Event released;  // it is reduced, or has left
     bool was_used = false;
   };
 
-  // The slot of a block; a pass that adds to a block first gets a cleared one. Passes add to a tied
-  // wte first and last, so the embeddings have a slot of their own. A head that is not tied to them
-  // uses it before them.
+  bool uses_slots() const { return layout_.shards_gradients() || !kept_.is_resident(); }
+  // Whether the store has the sum of earlier micro-batches, to which a pass adds in the slot.
+  bool has_sum(int block) const {
+    return !kept_.is_resident() && !layout_.shards_gradients() && bucket_of(block).is_held &&
+           passes_[static_cast<std::size_t>(block)] > 0;
+  }
+  bool has_slot(int block) const {
+    return std::ranges::any_of(slots_, [&](const Slot& slot) { return slot.block == block; });
+  }
+
+  // The slot of a block. A pass that adds to a block first gets a cleared one, or one with the sum
+  // of earlier micro-batches.
   Slot& slot_of(int block) {
     for (Slot& slot : slots_) {
-      if (slot.block == block) return slot;
+      if (slot.block != block) continue;
+      if (!slot.is_ready) context_.timed(Phase::offload, [&] { compute_->wait(slot.filled); });
+      slot.is_ready = true;
+      return slot;
     }
+    take_slot(block);
+    return slot_of(block);
+  }
+
+  // Passes add to a tied wte first and last, so the embeddings have a slot of their own. A head
+  // that is not tied to them uses it before them.
+  void take_slot(int block) {
     const bool has_tokens = layout_.has_tokens(static_cast<std::size_t>(block));
     Slot& slot = has_tokens ? slots_[0] : slots_[next_slot_];
     if (!has_tokens) next_slot_ = 3 - next_slot_;
     require(slot.block == -1,
             "passes add to more blocks at a time than there are gradient buckets");
-    if (slot.was_used) ranks_.wait(*compute_, slot.reduced);
     slot.block = block;
-    fill_zero(slot.bucket.data, bucket_of(block).stored, *compute_);
-    return slot;
+    const Bucket& bucket = bucket_of(block);
+    if (has_sum(block)) {
+      slot.is_ready = false;
+      return context_.timed(Phase::offload, [&] {
+        context_.transfers().follow(*compute_);
+        kept_.fetch(slot.bucket.data, bucket.whole_offset, bucket.stored);
+        slot.filled.record(context_.transfers().stream());
+      });
+    }
+    if (slot.was_used) wait_for_release(slot);
+    fill_zero(slot.bucket.data, bucket.stored, *compute_);
+  }
+
+  void wait_for_release(Slot& slot) {
+    if (kept_.is_resident()) return ranks_.wait(*compute_, slot.released);
+    context_.timed(Phase::offload, [&] { compute_->wait(slot.released); });
+  }
+
+  // The slot of whole gradients goes to the store. After the last micro-batch of a step, only the
+  // rank's piece of it is needed.
+  void leave(int block, bool is_last) {
+    const Bucket& bucket = bucket_of(block);
+    Slot& slot = slot_of(block);
+    context_.timed(Phase::offload, [&] {
+      Transfers& transfers = context_.transfers();
+      transfers.follow(is_last && !ranks_.single() ? ranks_.stream() : *compute_);
+      if (is_last) {
+        const std::int64_t own = layout_.index() * bucket.piece;
+        kept_.put(bucket.whole_offset + own, slot.bucket.data + own, bucket.piece);
+      } else {
+        kept_.put(bucket.whole_offset, slot.bucket.data, bucket.stored);
+      }
+      release(slot, transfers.stream());
+    });
+  }
+
+  // The slot is free when the present work of `stream` is done.
+  void release(Slot& slot, Stream& stream) {
+    slot.released.record(stream);
+    slot.was_used = true;
+    slot.block = -1;
   }
 
   // The gradients of parameters that all tensor ranks hold become sums over the tensor ranks.
   void all_reduce_copies(const Bucket& bucket, int block) {
     if (bucket.copied == 0) return;
     float* const whole =
-        layout_.shards_gradients() ? slot_of(block).bucket.data : kept_.data + bucket.whole_offset;
+        uses_slots() ? slot_of(block).bucket.data : kept_.data() + bucket.whole_offset;
     ranks_.tensor(*compute_, [&](Communicator& group) {
       group.all_reduce(make_tensor(whole + bucket.split, bucket.copied), *compute_);
     });
@@ -152,43 +236,102 @@ class GradientBuckets {
 
   void reduce(int block) {
     const Bucket& bucket = bucket_of(block);
-    if (!layout_.shards_gradients()) {
-      return ranks_.communicate(*compute_, [&] {
-        reduce_to_piece(make_tensor(kept_.data + layout_.own_piece(bucket), bucket.piece),
-                        kept_.data + bucket.whole_offset);
-      });
+    if (layout_.shards_gradients()) {
+      return kept_.is_resident() ? reduce_slot(bucket, slot_of(block))
+                                 : reduce_to_store(bucket, slot_of(block));
     }
-    Slot& slot = slot_of(block);
-    ranks_.communicate(*compute_, [&] { reduce_slot(bucket, slot); });
+    float* const whole =
+        uses_slots() ? slot_of(block).bucket.data : kept_.data() + bucket.whole_offset;
+    ranks_.communicate(*compute_, [&] { reduce_in_place(bucket, whole); });
+  }
+
+  // The rank's piece of `whole` becomes its piece of the sum over all ranks. Returns the piece.
+  float* reduce_in_place(const Bucket& bucket, float* whole) {
+    float* const own = whole + layout_.index() * bucket.piece;
+    reduce_to_piece(make_tensor(own, bucket.piece), whole);
+    return own;
   }
 
   void reduce_slot(const Bucket& bucket, Slot& slot) {
-    const Tensor<float, 1> kept = make_tensor(kept_.data + bucket.shard_offset, bucket.piece);
-    if (passes_[static_cast<std::size_t>(slot.block)] == 1) {
-      reduce_to_piece(kept, slot.bucket.data);
-    } else {
-      const Tensor<float, 1> sum = make_tensor(sum_.data, bucket.piece);
-      reduce_to_piece(sum, slot.bucket.data);
-      const auto rows = [&](const Tensor<float, 1>& x) {
-        return make_tensor(x.data, bucket.piece / kParameterAlignment, kParameterAlignment);
-      };
-      residual_add<float>(rows(kept), rows(kept), rows(sum), ranks_.stream());
+    ranks_.communicate(*compute_, [&] {
+      const Tensor<float, 1> kept = make_tensor(kept_.data() + bucket.shard_offset, bucket.piece);
+      if (is_first_pass(slot)) {
+        reduce_to_piece(kept, slot.bucket.data);
+      } else {
+        const Tensor<float, 1> sum = make_tensor(sum_.data, bucket.piece);
+        reduce_to_piece(sum, slot.bucket.data);
+        add_to(kept, sum);
+      }
+      release(slot, ranks_.stream());
+    });
+  }
+
+  // The same if the rank's pieces are in the store.
+  void reduce_to_store(const Bucket& bucket, Slot& slot) {
+    Transfers& transfers = context_.transfers();
+    const Tensor<float, 1> piece = make_tensor(piece_.data, bucket.piece);
+    const bool is_first = is_first_pass(slot);
+    if (!is_first) {
+      context_.timed(Phase::offload, [&] {
+        kept_.fetch(piece.data, bucket.shard_offset, bucket.piece);
+        slot.filled.record(transfers.stream());
+      });
     }
-    slot.reduced.record(ranks_.stream());
-    slot.was_used = true;
-    slot.block = -1;
+    const float* own = piece.data;
+    ranks_.communicate(*compute_, [&] {
+      if (is_first) {
+        own = reduce_in_place(bucket, slot.bucket.data);
+      } else {
+        const Tensor<float, 1> sum = make_tensor(sum_.data, bucket.piece);
+        reduce_to_piece(sum, slot.bucket.data);
+        ranks_.stream().wait(slot.filled);
+        add_to(piece, sum);
+      }
+    });
+    context_.timed(Phase::offload, [&] {
+      transfers.follow(ranks_.stream());
+      kept_.put(bucket.shard_offset, own, bucket.piece);
+      release(slot, transfers.stream());
+    });
+  }
+
+  bool is_first_pass(const Slot& slot) const {
+    return passes_[static_cast<std::size_t>(slot.block)] == 1;
+  }
+
+  void add_to(const Tensor<float, 1>& kept, const Tensor<float, 1>& addend) {
+    const auto rows = [&](const Tensor<float, 1>& x) {
+      return make_tensor(x.data, x.size() / kParameterAlignment, kParameterAlignment);
+    };
+    residual_add<float>(rows(kept), rows(kept), rows(addend), ranks_.stream());
   }
 
   // The embedding and a tied head, on two pipeline ranks, have both added to the gradient of wte.
   // The sum of the two, first that of the embedding, is on both.
   void all_reduce_embeddings() {
     const OwnedPart part = layout_.own_part(head_);
+    Transfers* const transfers = kept_.is_resident() ? nullptr : &context_.transfers();
+    Slot& slot = slots_[0];
+    float* const values = transfers == nullptr ? kept_.data() + begin(part) : slot.bucket.data;
+    if (transfers != nullptr) {
+      context_.timed(Phase::offload, [&] {
+        kept_.fetch(values, begin(part), part.size);
+        slot.filled.record(transfers->stream());
+      });
+    }
     ranks_.communicate(
         *compute_,
         [&] {
-          ranks_.embeddings()->all_reduce(make_tensor(owned(part), part.size), ranks_.stream());
+          if (transfers != nullptr) ranks_.stream().wait(slot.filled);
+          ranks_.embeddings()->all_reduce(make_tensor(values, part.size), ranks_.stream());
         },
         Phase::pipeline_communication);
+    if (transfers == nullptr) return;
+    context_.timed(Phase::offload, [&] {
+      transfers->follow(ranks_.stream());
+      kept_.put(begin(part), values, part.size);
+      release(slot, transfers->stream());
+    });
   }
 
   // piece = this rank's piece of the sum of `whole` over all ranks.
@@ -204,10 +347,12 @@ class GradientBuckets {
   const ShardLayout& layout_;
   const ParameterSpec& head_;
   bool sequence_parallel_;
+  Context& context_;
   Ranks& ranks_;
-  Tensor<float, 1> kept_;
+  StateArray<float> kept_;
   std::array<Slot, 3> slots_;  // the first is for blocks with a row per token
-  Tensor<float, 1> sum_;
+  Tensor<float, 1> sum_;       // of a micro-batch over the ranks, if these keep pieces
+  Tensor<float, 1> piece_;     // the sum of earlier micro-batches, from the store
   int next_slot_ = 1;
   Stream* compute_ = nullptr;
   std::int64_t micro_batches_ = 1;

@@ -12,6 +12,7 @@
 #include "llmc/ops/optimizer/partials_in_order.h"
 #include "llmc/parallel/gradient_buckets.h"
 #include "llmc/parallel/shard_layout.h"
+#include "llmc/parallel/state_chunks.h"
 
 namespace llmc {
 
@@ -33,13 +34,17 @@ class GradientNorm {
 
   // Returns the partial sums of all gradients, each trainable parameter once; the result has the
   // same bits on all ranks.
-  Tensor<const float, 1> partial_sums(const GradientBuckets& gradients, Stream& stream) {
+  Tensor<const float, 1> partial_sums(GradientBuckets& gradients, StateChunks& chunks,
+                                      Stream& stream) {
     const std::int64_t n = partials_.size() / ranks_.mesh().tensor_ranks;
     const Tensor<float, 1> own = make_tensor(partials_.data + ranks_.tensor_rank() * n, n);
     float* const pieces = has_all() ? own.data : own_pieces_.data;
     for (const OwnedRange& range : gradients.owned()) {
-      squared_norm_partials<float>(pieces + range.shard_offset / kNormPiece, range.gradient,
-                                   range.size, stream);
+      const StateOperand operand = {&gradients.kept(), range.first, StateOperand::Use::read};
+      chunks.run({{operand}}, range.size, [&](const auto& data, std::int64_t first, auto n) {
+        squared_norm_partials<float>(pieces + (range.shard_offset + first) / kNormPiece,
+                                     static_cast<const float*>(data[0]), n, stream);
+      });
     }
     if (!has_all()) put_in_order(own, gather_shards(stream), stream);
     if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(own, stream);

@@ -16,9 +16,10 @@ namespace llmc {
 
 class PartCollector {
  public:
-  // Reserves memory in the plan. The layout and the ranks must outlive the object.
-  PartCollector(const ShardLayout& layout, Ranks& ranks, MemoryPlan& plan)
-      : layout_(layout), ranks_(ranks) {
+  // Reserves memory in the plan. The layout and the ranks must outlive the object. `step`: if a
+  // part is read piece by piece, the elements of a piece, equal on all ranks.
+  PartCollector(const ShardLayout& layout, Ranks& ranks, std::int64_t step, MemoryPlan& plan)
+      : layout_(layout), ranks_(ranks), message_(std::min(kChunk, step)) {
     if (!ranks.single()) plan.reserve("staging", chunk_, kChunk);
   }
   PartCollector(const PartCollector&) = delete;
@@ -44,12 +45,12 @@ class PartCollector {
     ranks_.all().wait(ranks_.stream());
   }
 
-  // Writes spec.size() values to host memory on rank 0; owned(part) is this rank's part in device
-  // memory, of dtype U. All ranks call this. Those take part that hold the shards of replica 0 on
-  // the parameter's first pipeline rank; of a parameter that tensor ranks hold in equal copies,
-  // only those with tensor rank 0.
-  template <class U = float, class Owned>
-  void collect(const ParameterSpec& spec, float* values, Stream& stream, const Owned& owned) {
+  // Writes spec.size() values to host memory on rank 0. read(part, use) calls use(values, first, n)
+  // for consecutive elements of this rank's part, of dtype U in device memory. All ranks call this.
+  // Those take part that hold the shards of replica 0 on the parameter's first pipeline rank; of a
+  // parameter that tensor ranks hold in equal copies, only those with tensor rank 0.
+  template <class U = float, class Read>
+  void collect(const ParameterSpec& spec, float* values, Stream& stream, const Read& read) {
     const Mesh& mesh = ranks_.mesh();
     const int tensor_ranks = spec.part.split ? mesh.tensor_ranks : 1;
     for (int tensor = 0; tensor < tensor_ranks; ++tensor) {
@@ -60,10 +61,14 @@ class PartCollector {
         const int owner = mesh.rank_at(spec.first_holder, 0, shard, tensor);
         if (part.size == 0 || (ranks_.rank() != 0 && ranks_.rank() != owner)) continue;
         if (owner == 0) {
-          place<U>(values, local.index, part.first, part.size, owned(part), stream);
+          read(part, [&](const U* elements, std::int64_t first, std::int64_t n) {
+            place<U>(values, local.index, part.first + first, n, elements, stream);
+          });
+        } else if (ranks_.rank() == owner) {
+          read(part,
+               [&](const U* elements, auto, std::int64_t n) { send<U>(elements, n, stream); });
         } else {
-          move_to_first<U>(part, local.index, owner, ranks_.rank() == owner ? owned(part) : nullptr,
-                           values, stream);
+          receive<U>(part, local.index, owner, values, stream);
         }
       }
     }
@@ -72,19 +77,27 @@ class PartCollector {
  private:
   static constexpr std::int64_t kChunk = 1 << 16;  // values
 
-  // Moves a part, in chunks, from the rank `owner` to rank 0, for which `owned` is null.
+  // Sends elements in chunks to rank 0.
   template <class U>
-  void move_to_first(const OwnedPart& part, const GlobalIndex& index, int owner, const U* owned,
-                     float* values, Stream& stream) {
+  void send(const U* elements, std::int64_t n, Stream& stream) {
+    ranks_.communicate(stream, [&] {
+      for (std::int64_t first = 0; first < n; first += message_) {
+        const std::int64_t size = std::min(message_, n - first);
+        ranks_.all().send(make_tensor(elements + first, size), 0, ranks_.stream());
+      }
+    });
+    ranks_.all().wait(ranks_.stream());
+  }
+
+  // Receives a part in these chunks.
+  template <class U>
+  void receive(const OwnedPart& part, const GlobalIndex& index, int owner, float* values,
+               Stream& stream) {
     static_assert(sizeof(U) <= sizeof(float));
     U* const chunk = reinterpret_cast<U*>(chunk_.data);
     ranks_.communicate(stream, [&] {
-      for (std::int64_t first = 0; first < part.size; first += kChunk) {
-        const std::int64_t size = std::min(kChunk, part.size - first);
-        if (owned != nullptr) {
-          ranks_.all().send(make_tensor(owned + first, size), 0, ranks_.stream());
-          continue;
-        }
+      for (std::int64_t first = 0; first < part.size; first += message_) {
+        const std::int64_t size = std::min(message_, part.size - first);
         ranks_.all().receive(make_tensor(chunk, size), owner, ranks_.stream());
         place<U>(values, index, part.first + first, size, chunk, ranks_.stream());
       }
@@ -110,6 +123,7 @@ class PartCollector {
 
   const ShardLayout& layout_;
   Ranks& ranks_;
+  std::int64_t message_;  // values of a message
   Tensor<float, 1> chunk_;
 };
 

@@ -21,10 +21,13 @@ namespace llmc {
 
 class RunState : public LoadableWeights {
  public:
-  // Receives what ranks keep between steps: `values` of a parameter in device memory, empty if this
-  // rank holds nothing of it. `whole`: all ranks of a shard group keep the same.
+  // Calls use(values) for consecutive pieces of an array in device memory, each valid during the
+  // call.
+  using ReadValues = std::function<void(const std::function<void(std::span<const std::byte>)>&)>;
+  // Receives what ranks keep between steps: `read` reads the values of a parameter, of which there
+  // are none if this rank holds nothing of it. `whole`: all ranks of a shard group keep the same.
   using VisitKept = std::function<void(const char* kind, const ParameterSpec& spec,
-                                       std::span<const std::byte> values, bool whole)>;
+                                       const ReadValues& read, bool whole)>;
 
   virtual Dtype dtype() const = 0;
   virtual const Ranks& ranks() const = 0;
@@ -81,7 +84,7 @@ class RunState : public LoadableWeights {
   // weights.
   virtual void restore_rounding(Stream& stream) = 0;
 
-  virtual void visit_kept(const VisitKept& visit) const = 0;
+  virtual void visit_kept(const VisitKept& visit) = 0;
 };
 
 }  // namespace llmc

@@ -14,8 +14,13 @@ class ShardedParameters final : public ParameterSource {
   ShardedParameters(WeightBuckets<T>& weights, GradientBuckets* gradients, Stream& compute)
       : weights_(weights), gradients_(gradients), compute_(compute) {}
 
-  void acquire(int block, int next) override { weights_.acquire(block, next, compute_); }
+  void acquire(int block, int next) override {
+    weights_.acquire(block, next, compute_);
+    if (is_backward_ && next != kNoBlock) gradients_->prefetch(next);
+  }
   void release(int) override {}
+  void forward_begins() override { is_backward_ = false; }
+  void backward_begins() override { is_backward_ = gradients_ != nullptr; }
   void gradients_ready(int block) override {
     if (gradients_ != nullptr) gradients_->ready(block);
   }
@@ -31,6 +36,7 @@ class ShardedParameters final : public ParameterSource {
   WeightBuckets<T>& weights_;
   GradientBuckets* gradients_;
   Stream& compute_;
+  bool is_backward_ = false;
 };
 
 }  // namespace llmc

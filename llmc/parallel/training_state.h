@@ -17,14 +17,12 @@
 #include "llmc/nn/parameter_source.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/ops/convert.h"
-#include "llmc/ops/optimizer/adamw.h"
-#include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/ops/random_fill.h"
-#include "llmc/parallel/gradient_buckets.h"
-#include "llmc/parallel/gradient_norm.h"
+#include "llmc/parallel/optimizer_step.h"
 #include "llmc/parallel/part_collector.h"
 #include "llmc/parallel/run_state.h"
 #include "llmc/parallel/sharded_parameters.h"
+#include "llmc/parallel/state_chunks.h"
 #include "llmc/parallel/weight_buckets.h"
 
 namespace llmc {
@@ -44,21 +42,21 @@ class TrainingState final : public RunState {
         layout_(table, shape.zero_stage, ranks_.mesh().shard_ranks,
                 ranks_.mesh().shard_rank(ranks_.rank())),
         training_(shape.training),
-        weights_(layout_, ranks_, plan),
-        collector_(layout_, ranks_, plan) {
+        chunks_(context),
+        weights_(layout_, context, shape.offload.parameters, plan),
+        collector_(layout_, ranks_, shape.offload.chunk, plan) {
     plan.reserve("staging", loss_, 1);
+    std::vector<const StateBytes*> arrays = {&weights_.kept()};
     if (training_) {
-      const std::int64_t n = layout_.trainable_shard_size();
-      if constexpr (!std::is_same_v<T, float>) plan.reserve("master weights", master_, n);
-      gradients_ = std::make_unique<GradientBuckets>(
-          layout_, table.head(), shape.uses_sequence_parallelism(ranks_.mesh().tensor_ranks),
-          ranks_, plan);
-      plan.reserve("moments", first_moment_, n);
-      plan.reserve("moments", second_moment_, n);
-      plan.reserve("staging", optimizer_, 1);
-      norm_ = std::make_unique<GradientNorm>(table, layout_, ranks_, plan);
+      optimizer_ = std::make_unique<OptimizerStep<T>>(table, layout_, shape, context, weights_,
+                                                      chunks_, plan);
+      if (!std::is_same_v<T, float>) arrays.push_back(&optimizer_->master());
+      arrays.insert(arrays.end(), {&optimizer_->gradients().kept(), &optimizer_->first_moment(),
+                                   &optimizer_->second_moment()});
     }
-    source_ = std::make_unique<ShardedParameters<T>>(weights_, gradients_.get(), context.stream);
+    chunks_.reserve(std::min(shape.offload.chunk, layout_.shard_size()), arrays, plan);
+    source_ = std::make_unique<ShardedParameters<T>>(
+        weights_, training_ ? &optimizer_->gradients() : nullptr, context.stream);
   }
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
@@ -66,13 +64,13 @@ class TrainingState final : public RunState {
   // Sets everything to zero, including gaps and padding, which stay zero. Only the loss scale of
   // fp16 starts at kInitialLossScale. Call after plan.allocate().
   void clear(Stream& stream) {
-    fill_zero(weights_.kept().data, weights_.kept().size(), stream);
+    clear(weights_.kept(), stream);
     fill_zero(loss_.data, 1, stream);
     if (!training_) return;
-    if (master_.size() > 0) fill_zero(master_.data, master_.size(), stream);
-    gradients_->begin_step(1, stream);
-    fill_zero(first_moment_.data, first_moment_.size(), stream);
-    fill_zero(second_moment_.data, second_moment_.size(), stream);
+    if (!std::is_same_v<T, float>) clear(optimizer_->master(), stream);
+    gradients().begin_step(1, stream);
+    clear(optimizer_->first_moment(), stream);
+    clear(optimizer_->second_moment(), stream);
     set_optimizer_state(initial_optimizer_state(kInitialLossScale), stream);
   }
 
@@ -89,7 +87,9 @@ class TrainingState final : public RunState {
     weights_.all_gather(stream, true);
   }
 
-  void enable_stochastic_rounding(std::uint64_t seed) override { rounding_seed_ = seed; }
+  void enable_stochastic_rounding(std::uint64_t seed) override {
+    optimizer_->enable_stochastic_rounding(seed);
+  }
 
   ParameterSource& source() { return *source_; }
   Dtype dtype() const override { return kDtypeOf<T>; }
@@ -98,14 +98,14 @@ class TrainingState final : public RunState {
   const Ranks& ranks() const override { return ranks_; }
   Tensor<float, 1> loss() const override { return loss_; }
   const float* loss_scale() const override {
-    return std::is_same_v<T, fp16> && training_ ? &optimizer_.data->loss_scale : nullptr;
+    return std::is_same_v<T, fp16> && training_ ? &optimizer_->state().data->loss_scale : nullptr;
   }
 
   // ---- a step ----
 
   void begin_step(Stream& stream, std::int64_t micro_batches = 1) override {
-    const ProfileScope scope("zero gradients", stream, memory_traffic(gradients_->kept()));
-    gradients_->begin_step(micro_batches, stream);
+    const ProfileScope scope("zero gradients", stream, memory_traffic(gradients().kept().tensor()));
+    gradients().begin_step(micro_batches, stream);
     fill_zero(loss_.data, 1, stream);
   }
 
@@ -113,32 +113,29 @@ class TrainingState final : public RunState {
     if (ranks_.single()) return;
     ranks_.communicate(stream, [&] { ranks_.data().all_reduce(loss_, ranks_.stream()); });
     if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(loss_, stream);
-    gradients_->finish();
+    gradients().finish();
   }
 
   void apply_gradients(const OptimizerOptions& options, double learning_rate,
                        Stream& stream) override {
     const ProfileScope scope("optimizer", stream);
-    measure_gradients(options, stream);
-    {
-      const ProfileScope update_scope("adamw", stream, update_bytes());
-      begin_adamw(optimizer_.data, options, stream);
-      for (const ParameterSpec& spec : table().specs()) {
-        if (spec.is_held && spec.trainable) update(spec, options, learning_rate, stream);
-      }
-    }
+    optimizer_->apply(options, learning_rate, loss_, stream);
     weights_.all_gather(stream);
   }
 
   void restore_rounding(Stream& stream) override {
     if constexpr (!std::is_same_v<T, float>) {
       const std::int32_t updates = optimizer_state(stream).updates;
-      if (!rounding_seed_ || updates == 0) return;
+      if (!optimizer_->rounds_stochastically() || updates == 0) return;
       for (const ParameterSpec& spec : table().specs()) {
         if (!spec.is_held || !spec.trainable) continue;
         const OwnedPart part = layout_.own_part(spec);
-        stochastic_convert(weights_.owned(part), static_cast<const float*>(master(part)), part.size,
-                           rounding_of(spec, part), updates, stream);
+        chunks_.run({{weights_operand(part, Use::write), master_operand(part, Use::read)}},
+                    part.size, [&](const auto& data, std::int64_t first, std::int64_t n) {
+                      stochastic_convert(
+                          static_cast<T*>(data[0]), static_cast<const float*>(data[1]), n,
+                          optimizer_->rounding_of(spec, part.first + first), updates, stream);
+                    });
       }
       weights_.all_gather(stream);
     }
@@ -164,27 +161,29 @@ class TrainingState final : public RunState {
                    Stream& stream) override {
     if (!spec.is_held || !spec.trainable) return;
     const OwnedPart part = layout_.own_values(spec);
-    const auto set_moment = [&](const Tensor<float, 1>& moments, const float* values) {
+    const auto set_moment = [&](StateArray<float>& moments, const float* values) {
       with_local_values(spec, values, [&](const float* local) {
-        set(moments.data + part.shard_offset, part, local, stream);
+        set(moments, part.shard_offset, local + part.first, part.size, stream);
       });
     };
-    set_moment(first_moment_, first);
-    set_moment(second_moment_, second);
+    set_moment(optimizer_->first_moment(), first);
+    set_moment(optimizer_->second_moment(), second);
   }
 
   void get_weight(const ParameterSpec& spec, float* values, Stream& stream) override {
-    if (spec.trainable) {
-      collector_.collect(spec, values, stream, [&](const OwnedPart& part) { return master(part); });
+    if (spec.trainable && (training_ || std::is_same_v<T, float>)) {
+      collect<float>(spec, values, stream,
+                     [&](const OwnedPart& part) { return master_operand(part, Use::read); });
     } else {
-      collector_.collect<T>(spec, values, stream,
-                            [&](const OwnedPart& part) { return weights_.owned(part); });
+      collect<T>(spec, values, stream,
+                 [&](const OwnedPart& part) { return weights_operand(part, Use::read); });
     }
   }
   void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) override {
     if (!spec.trainable) return set_zeros(spec, values);
-    collector_.collect(spec, values, stream,
-                       [&](const OwnedPart& part) { return gradients_->owned(part); });
+    collect<float>(spec, values, stream, [&](const OwnedPart& part) {
+      return StateOperand{&gradients().kept(), gradients().begin(part), Use::read};
+    });
   }
   void get_moments(const ParameterSpec& spec, float* first, float* second,
                    Stream& stream) override {
@@ -192,42 +191,55 @@ class TrainingState final : public RunState {
       set_zeros(spec, first);
       return set_zeros(spec, second);
     }
-    const auto moment_of = [](const Tensor<float, 1>& moments) {
-      return [&moments](const OwnedPart& part) { return moments.data + part.shard_offset; };
+    const auto get_moment = [&](StateArray<float>& moments, float* values) {
+      collect<float>(spec, values, stream, [&](const OwnedPart& part) {
+        return StateOperand{&moments, part.shard_offset, Use::read};
+      });
     };
-    collector_.collect(spec, first, stream, moment_of(first_moment_));
-    collector_.collect(spec, second, stream, moment_of(second_moment_));
+    get_moment(optimizer_->first_moment(), first);
+    get_moment(optimizer_->second_moment(), second);
   }
-  void visit_kept(const VisitKept& visit_bytes) const override {
-    const auto visit = [&](const char* kind, const ParameterSpec& spec, const auto* values,
+  void visit_kept(const VisitKept& visit_values) override {
+    const auto visit = [&](const char* kind, const ParameterSpec& spec, const StateOperand& operand,
                            std::int64_t count, bool whole) {
-      const std::span numbers(values, static_cast<std::size_t>(count));
-      visit_bytes(kind, spec, std::as_bytes(numbers), whole);
+      const std::int64_t bytes = operand.array->element_bytes();
+      const auto read = [&](const auto& use) {
+        chunks_.run({{operand}}, count, [&](const auto& data, auto, std::int64_t n) {
+          use(std::span(static_cast<const std::byte*>(data[0]),
+                        static_cast<std::size_t>(n * bytes)));
+        });
+      };
+      visit_values(kind, spec, read, whole);
     };
     for (const ParameterSpec& spec : table().specs()) {
       const OwnedPart part = spec.is_held ? layout_.own_values(spec) : OwnedPart();
       if (layout_.shards_weights()) {
-        visit("weights", spec, weights_.owned(part), part.size, false);
+        visit("weights", spec, weights_operand(part, Use::read), part.size, false);
       } else {
-        visit("weights", spec, weights_.whole(spec), spec.is_held ? spec.part.size() : 0, true);
+        const std::int64_t begin = spec.is_held ? layout_.whole_offset(spec) : 0;
+        visit("weights", spec, {&weights_.kept(), begin, Use::read},
+              spec.is_held ? spec.part.size() : 0, true);
       }
       if (!spec.trainable) continue;
       const bool whole = layout_.shards() == 1;
       if constexpr (!std::is_same_v<T, float>) {
-        visit("master weights", spec, master(part), part.size, whole);
+        visit("master weights", spec, master_operand(part, Use::read), part.size, whole);
       }
-      visit("first moments", spec, first_moment_.data + part.shard_offset, part.size, whole);
-      visit("second moments", spec, second_moment_.data + part.shard_offset, part.size, whole);
+      const std::int64_t begin = part.shard_offset;
+      visit("first moments", spec, {&optimizer_->first_moment(), begin, Use::read}, part.size,
+            whole);
+      visit("second moments", spec, {&optimizer_->second_moment(), begin, Use::read}, part.size,
+            whole);
     }
   }
   OptimizerState optimizer_state(Stream& stream) override {
     OptimizerState state{};
-    copy_to_host(&state, optimizer_.data, 1, stream);
+    copy_to_host(&state, optimizer_->state().data, 1, stream);
     ranks_.synchronize(stream);
     return state;
   }
   void set_optimizer_state(const OptimizerState& state, Stream& stream) override {
-    copy_to_device(optimizer_.data, &state, 1, stream);
+    copy_to_device(optimizer_->state().data, &state, 1, stream);
     stream.synchronize();
   }
   float loss_value(Stream& stream) override {
@@ -238,57 +250,71 @@ class TrainingState final : public RunState {
   }
 
  private:
+  using Use = StateOperand::Use;
+
+  GradientBuckets& gradients() { return optimizer_->gradients(); }
   // Whether a parameter has master weights. fp32 weights are their own.
   bool has_master(const ParameterSpec& spec) const {
     return std::is_same_v<T, float> || (training_ && spec.trainable);
   }
   // Those of a part that this rank owns.
-  float* master(const OwnedPart& part) const {
+  StateOperand master_operand(const OwnedPart& part, Use use) {
     if constexpr (std::is_same_v<T, float>) {
-      return weights_.owned(part);
+      return weights_operand(part, use);
     } else {
-      return master_.data + part.shard_offset;
+      return {&optimizer_->master(), part.shard_offset, use};
     }
   }
-
-  StochasticRounding rounding_of(const ParameterSpec& spec, const OwnedPart& part) const {
-    return {
-        .seed = *rounding_seed_, .tensor = spec.id, .index = spec.part.index, .first = part.first};
+  StateOperand weights_operand(const OwnedPart& part, Use use) {
+    return {&weights_.kept(), weights_.begin(part), use};
   }
 
-  void update(const ParameterSpec& spec, const OptimizerOptions& options, double learning_rate,
-              Stream& stream) {
-    const OwnedPart part = layout_.own_part(spec);
-    const auto apply = [&](T* weights, const auto& rounding) {
-      adamw<T>(master(part), weights, first_moment_.data + part.shard_offset,
-               second_moment_.data + part.shard_offset, gradients_->owned(part), part.size, options,
-               learning_rate, spec.weight_decay, optimizer_.data, stream, rounding);
-    };
-    if constexpr (std::is_same_v<T, float>) {
-      apply(nullptr, NearestRounding{});  // fp32 weights are their own master weights
-    } else if (rounding_seed_) {
-      apply(weights_.owned(part), rounding_of(spec, part));
-    } else {
-      apply(weights_.owned(part), NearestRounding{});
-    }
+  // A store begins with zeros.
+  template <class U>
+  static void clear(StateArray<U>& array, Stream& stream) {
+    if (array.is_resident()) fill_zero(array.data(), array.size(), stream);
+  }
+
+  // Writes spec.size() numbers on rank 0. operand(part): this rank's part, of dtype U.
+  template <class U, class Operand>
+  void collect(const ParameterSpec& spec, float* values, Stream& stream, const Operand& operand) {
+    collector_.collect<U>(spec, values, stream, [&](const OwnedPart& part, const auto& use) {
+      chunks_.run({{operand(part)}}, part.size, [&](const auto& data, std::int64_t first, auto n) {
+        use(static_cast<const U*>(data[0]), first, n);
+      });
+    });
   }
 
   // Without master weights, the values are rounded chunk by chunk: the memory plan has no room for
   // a large tensor in fp32.
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
     const OwnedPart part = layout_.own_values(spec);
-    constexpr std::int64_t kChunk = 1 << 16;
-    const std::int64_t step = has_master(spec) ? part.size : std::min(part.size, kChunk);
-    const Buffer<float> chunk(has_master(spec) ? 0 : step);
-    for (std::int64_t first = 0; first < part.size; first += step) {
-      const std::int64_t n = std::min(step, part.size - first);
-      float* const values = has_master(spec) ? master(part) : chunk.data();
-      fill_initial(values, n, part.first + first, spec, seed, stream);
-      if constexpr (!std::is_same_v<T, float>) {
-        convert(weights_.owned(part) + first, static_cast<const float*>(values), n, stream);
+    std::vector<StateOperand> operands = {weights_operand(part, Use::write)};
+    const bool has_own_master = has_master(spec) && !std::is_same_v<T, float>;
+    if (has_own_master) operands.push_back(master_operand(part, Use::write));
+    chunks_.run(operands, part.size, [&](const auto& data, std::int64_t first, std::int64_t n) {
+      T* const weights = static_cast<T*>(data[0]);
+      if constexpr (std::is_same_v<T, float>) {
+        fill_initial(weights, n, part.first + first, spec, seed, stream);
+      } else if (has_own_master) {
+        float* const values = static_cast<float*>(data[1]);
+        fill_initial(values, n, part.first + first, spec, seed, stream);
+        convert(weights, static_cast<const float*>(values), n, stream);
+      } else {
+        initialise_rounded(weights, n, part.first + first, spec, seed, stream);
       }
+    });
+  }
+  static void initialise_rounded(T* weights, std::int64_t size, std::int64_t element,
+                                 const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
+    constexpr std::int64_t kChunk = 1 << 16;
+    const Buffer<float> chunk(std::min(size, kChunk));
+    for (std::int64_t first = 0; first < size; first += kChunk) {
+      const std::int64_t n = std::min(kChunk, size - first);
+      fill_initial(chunk.data(), n, element + first, spec, seed, stream);
+      convert(weights + first, static_cast<const float*>(chunk.data()), n, stream);
     }
-    if (!has_master(spec)) stream.synchronize();
+    stream.synchronize();
   }
 
   // Initial values of elements first to first + n - 1 of this rank's part of a parameter.
@@ -303,21 +329,6 @@ class TrainingState final : public RunState {
       case Initializer::zero:
         return constant_fill(values, n, 0.0f, stream);
     }
-  }
-
-  void measure_gradients(const OptimizerOptions& options, Stream& stream) {
-    const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_->kept()));
-    const Tensor<const float, 1> partials = norm_->partial_sums(*gradients_, stream);
-    finish_global_norm(optimizer_.data, partials.data, partials.size(),
-                       static_cast<float>(options.grad_clip), loss_.data, stream);
-  }
-
-  // Gradients are read, moments and master weights are read and written, bf16 or fp16 weights
-  // written.
-  Work update_bytes() const {
-    const auto n = static_cast<double>(layout_.trainable_shard_size());
-    const bool has_master = !std::is_same_v<T, float>;
-    return {.bytes = n * (7 * sizeof(float) + (has_master ? sizeof(T) : 0))};
   }
 
   // Writes spec.size() zeros on rank 0.
@@ -338,30 +349,35 @@ class TrainingState final : public RunState {
 
   void set_local_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
     const OwnedPart part = layout_.own_values(spec);
-    if (has_master(spec)) set(master(part), part, values, stream);
     if constexpr (std::is_same_v<T, float>) {
-      if (!layout_.shards_weights()) set_whole(spec, values, stream);
+      set_kept_weight(spec, part, values, stream);
     } else {
+      if (has_master(spec)) {
+        set(optimizer_->master(), part.shard_offset, values + part.first, part.size, stream);
+      }
       std::vector<T> rounded(static_cast<std::size_t>(spec.part.size()));
       for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
-      if (layout_.shards_weights()) {
-        set(weights_.owned(part), part, rounded.data(), stream);
-      } else {
-        set_whole(spec, rounded.data(), stream);
-      }
+      set_kept_weight(spec, part, rounded.data(), stream);
     }
     weights_.forget();
   }
-
-  // Copies the values of a part; `values` has those that this tensor rank holds of the parameter.
-  template <class U>
-  static void set(U* owned, const OwnedPart& part, const U* values, Stream& stream) {
-    copy_to_device(owned, values + part.first, part.size, stream);
-    stream.synchronize();
+  void set_kept_weight(const ParameterSpec& spec, const OwnedPart& part, const T* values,
+                       Stream& stream) {
+    if (layout_.shards_weights()) {
+      set(weights_.kept(), part.shard_offset, values + part.first, part.size, stream);
+    } else {
+      set(weights_.kept(), layout_.whole_offset(spec), values, spec.part.size(), stream);
+    }
   }
-  void set_whole(const ParameterSpec& spec, const T* values, Stream& stream) {
-    copy_to_device(weights_.kept().data + layout_.whole_offset(spec), values, spec.part.size(),
-                   stream);
+
+  // Copies n values to elements of an array, from `begin` on.
+  template <class U>
+  void set(StateArray<U>& array, std::int64_t begin, const U* values, std::int64_t n,
+           Stream& stream) {
+    chunks_.run({{{&array, begin, Use::write}}}, n,
+                [&](const auto& data, std::int64_t first, std::int64_t count) {
+                  copy_to_device(static_cast<U*>(data[0]), values + first, count, stream);
+                });
     stream.synchronize();
   }
 
@@ -369,14 +385,10 @@ class TrainingState final : public RunState {
   Ranks& ranks_;
   ShardLayout layout_;
   bool training_;
-  std::optional<std::uint64_t> rounding_seed_;  // empty: round to nearest
+  StateChunks chunks_;
   WeightBuckets<T> weights_;
   PartCollector collector_;
-  Tensor<float, 1> master_;  // of trainable parameters; empty if the weights are fp32
-  std::unique_ptr<GradientBuckets> gradients_;
-  std::unique_ptr<GradientNorm> norm_;
-  Tensor<float, 1> first_moment_, second_moment_;
-  Tensor<OptimizerState, 1> optimizer_;
+  std::unique_ptr<OptimizerStep<T>> optimizer_;  // null: the state is not trained
   Tensor<float, 1> loss_;
   std::unique_ptr<ShardedParameters<T>> source_;
 };

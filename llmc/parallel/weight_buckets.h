@@ -1,7 +1,8 @@
 // The weights of a rank, in the dtype of the model.
 //
-// Stages 0 to 2 keep all of them. Stage 3 keeps the rank's pieces; a pass that acquires a block
-// gets its whole buckets, gathered into a slot.
+// Stages 0 to 2 keep all of them, stage 3 the rank's pieces. A pass that acquires a block of
+// pieces, or of offloaded weights, gets its whole buckets in a slot: they are gathered, or copied
+// from the store.
 #pragma once
 
 #include <array>
@@ -12,21 +13,24 @@
 
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
+#include "llmc/nn/context.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/parameter_source.h"
 #include "llmc/parallel/shard_layout.h"
+#include "llmc/parallel/state_array.h"
 
 namespace llmc {
 
 template <class T>
 class WeightBuckets {
  public:
-  // Reserves memory in the plan. The layout and the ranks must outlive the object.
-  WeightBuckets(const ShardLayout& layout, Ranks& ranks, MemoryPlan& plan)
-      : layout_(layout), ranks_(ranks) {
-    plan.reserve("weights", kept_,
-                 layout.shards_weights() ? layout.shard_size() : layout.whole_size());
-    if (!layout.shards_weights()) return;
+  // Reserves memory in the plan. The layout and the context must outlive the object.
+  WeightBuckets(const ShardLayout& layout, Context& context, const OffloadPlace& place,
+                MemoryPlan& plan)
+      : layout_(layout), context_(context), ranks_(context.ranks) {
+    kept_.reserve("weights", layout.shards_weights() ? layout.shard_size() : layout.whole_size(),
+                  place, place.place == Place::device ? nullptr : &context.transfers(), plan);
+    if (!uses_slots()) return;
     for (Slot& slot : slots_) {
       plan.reserve("gathered weights", slot.weights, layout.largest_block(is_for_tokens(slot)));
     }
@@ -34,16 +38,21 @@ class WeightBuckets {
   WeightBuckets(const WeightBuckets&) = delete;
   WeightBuckets& operator=(const WeightBuckets&) = delete;
 
-  const Tensor<T, 1>& kept() const { return kept_; }
+  StateArray<T>& kept() { return kept_; }
+  const StateArray<T>& kept() const { return kept_; }
 
-  // The weights of a part that this rank owns.
-  T* owned(const OwnedPart& part) const {
-    return kept_.data + (layout_.shards_weights() ? part.shard_offset : part.whole_offset);
+  // Where the weights of a part that this rank owns begin among the kept ones.
+  std::int64_t begin(const OwnedPart& part) const {
+    return layout_.shards_weights() ? part.shard_offset : part.whole_offset;
+  }
+  // The same of this rank's piece of a bucket.
+  std::int64_t begin(const Bucket& bucket) const {
+    return layout_.shards_weights() ? bucket.shard_offset : layout_.own_piece(bucket);
   }
 
   // A whole parameter, between acquire and release of its block.
   const T* whole(const ParameterSpec& spec) const {
-    if (!layout_.shards_weights()) return kept_.data + layout_.whole_offset(spec);
+    if (!uses_slots()) return kept_.data() + layout_.whole_offset(spec);
     for (const Slot& slot : slots_) {
       if (slot.block != spec.block) continue;
       return slot.weights.data + layout_.bucket(spec).block_offset + layout_.bucket_offset(spec);
@@ -51,14 +60,16 @@ class WeightBuckets {
     fail("a pass reads weights of block " + std::to_string(spec.block) + ", which is not acquired");
   }
 
-  // Later work of `compute` may read the block. Begins to gather block `next` as well, unless that
+  // Later work of `compute` may read the block. Begins to bring block `next` as well, unless that
   // is kNoBlock.
   void acquire(int block, int next, Stream& compute) {
-    if (!layout_.shards_weights()) return;
-    Slot& slot = gathered(block, nullptr, compute);
-    if (!slot.is_ready) ranks_.wait(compute, slot.gathered);
+    if (!uses_slots()) return;
+    Slot& slot = filled(block, nullptr, compute);
+    if (next != kNoBlock) filled(next, &slot, compute);
+    if (slot.is_ready) return;
     slot.is_ready = true;
-    if (next != kNoBlock) gathered(next, &slot, compute);
+    if (layout_.shards_weights()) return ranks_.wait(compute, slot.filled);
+    context_.timed(Phase::offload, [&] { compute.wait(slot.filled); });
   }
 
   // Changes with every change of the weights.
@@ -75,21 +86,27 @@ class WeightBuckets {
   void all_gather(Stream& compute, bool with_frozen = false) {
     forget();
     if (layout_.shards() == 1 || layout_.shards_weights()) return;
-    ranks_.communicate(compute, [&] {
-      all_gather_buckets(layout_.trainable_buckets());
-      if (with_frozen) all_gather_buckets(layout_.frozen_buckets());
-    });
-    ranks_.wait_for_communication(compute);
+    if (kept_.is_resident()) {
+      ranks_.communicate(compute, [&] {
+        all_gather_buckets(layout_.trainable_buckets());
+        if (with_frozen) all_gather_buckets(layout_.frozen_buckets());
+      });
+      return ranks_.wait_for_communication(compute);
+    }
+    all_gather_offloaded(layout_.trainable_buckets(), compute);
+    if (with_frozen) all_gather_offloaded(layout_.frozen_buckets(), compute);
   }
 
  private:
   struct Slot {
     Tensor<T, 1> weights;  // the trainable and the frozen bucket of a block
     int block = kNoBlock;  // whose weights it holds
-    Event gathered;
-    bool is_ready = false;  // the compute stream has waited for `gathered`
+    Event filled;
+    bool is_ready = false;  // the compute stream has waited for `filled`
     std::int64_t last_use = 0;
   };
+
+  bool uses_slots() const { return layout_.shards_weights() || !kept_.is_resident(); }
 
   // The embeddings share a slot with a head that is not tied to them: a pass needs the embeddings
   // first and the head last.
@@ -98,21 +115,55 @@ class WeightBuckets {
   void all_gather_buckets(const std::vector<Bucket>& buckets) {
     for (const Bucket& bucket : buckets) {
       if (bucket.is_held)
-        all_gather(bucket, kept_.data + bucket.whole_offset, layout_.own_piece(bucket));
+        all_gather(bucket, kept_.data() + bucket.whole_offset,
+                   kept_.data() + layout_.own_piece(bucket));
     }
   }
 
-  // whole: the bucket, which has room for `stored` weights; own: the place of the rank's piece in
-  // the kept weights.
-  void all_gather(const Bucket& bucket, T* whole, std::int64_t own) {
-    ranks_.shard().all_gather<T>(make_tensor(whole, bucket.stored),
-                                 make_tensor(kept_.data + own, bucket.piece), ranks_.stream());
+  // whole: the bucket, which has room for `stored` weights. own: the rank's piece, which may be its
+  // place there.
+  void all_gather(const Bucket& bucket, T* whole, const T* own) {
+    ranks_.shard().all_gather<T>(make_tensor(whole, bucket.stored), make_tensor(own, bucket.piece),
+                                 ranks_.stream());
   }
 
-  // The slot of a block. If there is none, gathers the block into the slot that was not used for
-  // longest, other than `kept`. The gather comes after the present work of `compute`, which may
-  // still read the block that was in the slot.
-  Slot& gathered(int block, const Slot* kept, Stream& compute) {
+  // Bucket by bucket: the rank's piece arrives in a slot, is gathered there, and the whole leaves.
+  void all_gather_offloaded(const std::vector<Bucket>& buckets, Stream& compute) {
+    Transfers& transfers = context_.transfers();
+    for (std::size_t block = 0; block < buckets.size(); ++block) {
+      const Bucket& bucket = buckets[block];
+      if (!bucket.is_held) continue;
+      Slot& slot = slots_[layout_.has_tokens(block) ? 0 : 1];
+      context_.timed(Phase::offload, [&] {
+        transfers.follow(compute);
+        fetch_piece(bucket, slot.weights.data);
+        slot.filled.record(transfers.stream());
+      });
+      ranks_.communicate(compute, [&] {
+        ranks_.stream().wait(slot.filled);
+        all_gather_piece(bucket, slot.weights.data);
+      });
+      context_.timed(Phase::offload, [&] {
+        transfers.follow(ranks_.stream());
+        kept_.put(bucket.whole_offset, slot.weights.data, bucket.stored);
+        slot.filled.record(transfers.stream());
+        compute.wait(slot.filled);  // later gathers into the slot follow the compute stream
+      });
+    }
+  }
+
+  // Copies the rank's piece to its place in the whole bucket, and gathers that.
+  void fetch_piece(const Bucket& bucket, T* whole) {
+    kept_.fetch(whole + layout_.index() * bucket.piece, begin(bucket), bucket.piece);
+  }
+  void all_gather_piece(const Bucket& bucket, T* whole) {
+    all_gather(bucket, whole, whole + layout_.index() * bucket.piece);
+  }
+
+  // The slot of a block. If there is none, fills the one that was not used for longest, other than
+  // `kept`. That comes after the present work of `compute`, which may still read the block that was
+  // in the slot.
+  Slot& filled(int block, const Slot* kept, Stream& compute) {
     Slot* oldest = nullptr;
     for (Slot& slot : slots_) {
       const bool fits = layout_.has_tokens(static_cast<std::size_t>(block)) == is_for_tokens(slot);
@@ -124,20 +175,50 @@ class WeightBuckets {
     Slot& slot = *oldest;
     slot.last_use = ++num_uses_;
     if (slot.block == block) return slot;
-    ranks_.communicate(compute, [&] {
-      for (const Bucket* bucket : layout_.held_buckets(static_cast<std::size_t>(block))) {
-        all_gather(*bucket, slot.weights.data + bucket->block_offset, bucket->shard_offset);
-      }
-    });
-    slot.gathered.record(ranks_.stream());
+    const auto buckets = layout_.held_buckets(static_cast<std::size_t>(block));
+    if (!kept_.is_resident()) fetch(slot, buckets, compute);
+    if (layout_.shards_weights()) gather(slot, buckets, compute);
     slot.block = block;
     slot.is_ready = false;
     return slot;
   }
 
+  // Copies kept weights of a block from the store into the slot.
+  void fetch(Slot& slot, const std::vector<const Bucket*>& buckets, Stream& compute) {
+    context_.timed(Phase::offload, [&] {
+      context_.transfers().follow(compute);
+      context_.transfers().stream().wait(slot.filled);  // a gather that no pass has waited for
+      for (const Bucket* bucket : buckets) {
+        T* const whole = slot.weights.data + bucket->block_offset;
+        if (layout_.shards_weights()) {
+          fetch_piece(*bucket, whole);
+        } else {
+          kept_.fetch(whole, bucket->whole_offset, bucket->stored);
+        }
+      }
+      slot.filled.record(context_.transfers().stream());
+    });
+  }
+
+  void gather(Slot& slot, const std::vector<const Bucket*>& buckets, Stream& compute) {
+    ranks_.communicate(compute, [&] {
+      if (!kept_.is_resident()) ranks_.stream().wait(slot.filled);
+      for (const Bucket* bucket : buckets) {
+        T* const whole = slot.weights.data + bucket->block_offset;
+        if (kept_.is_resident()) {
+          all_gather(*bucket, whole, kept_.data() + bucket->shard_offset);
+        } else {
+          all_gather_piece(*bucket, whole);
+        }
+      }
+    });
+    slot.filled.record(ranks_.stream());
+  }
+
   const ShardLayout& layout_;
+  Context& context_;
   Ranks& ranks_;
-  Tensor<T, 1> kept_;
+  StateArray<T> kept_;
   std::array<Slot, 3> slots_;  // the first is for blocks with a row per token
   std::int64_t num_uses_ = 0;
   std::int64_t version_ = 0;

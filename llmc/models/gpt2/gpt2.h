@@ -145,6 +145,7 @@ class Gpt2 {
     const ProfileScope scope("forward", context.stream);
     const Pass pass(batch, options, context);
     const RankRows& rows = pass.rows;
+    source_.forward_begins();
     Residual<T> x{stage_input(saved, rows), {}};
     if (stage.embedding) embed(stage_input(saved, rows), stage, pass);
     for (std::int64_t l = stage.first; l < stage.end; ++l) {

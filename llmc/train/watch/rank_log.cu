@@ -83,6 +83,7 @@ LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
   append_phase("fwd_ms", Phase::forward);
   append_phase("bwd_ms", Phase::backward);
   append_phase("recompute_ms", Phase::recompute);
+  append_phase("offload_ms", Phase::offload);
   const double tensor_ms = mean_of(Phase::tensor_communication);
   const double pipeline_ms = mean_of(Phase::pipeline_communication);
   const double data_ms = mean_of(Phase::data_communication);

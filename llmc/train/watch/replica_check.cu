@@ -26,12 +26,15 @@ struct Copy {
   std::int64_t hash = 0;
 };
 
-std::int64_t hash_of(std::span<const std::byte> values, Stream& stream) {
-  std::vector<std::byte> host(values.size());
-  copy_to_host(host.data(), values.data(), std::ssize(values), stream);
-  stream.synchronize();
+std::int64_t hash_of(const RunState::ReadValues& read, Stream& stream) {
   Checksum sum;
-  sum.add(host);
+  std::vector<std::byte> host;
+  read([&](std::span<const std::byte> values) {
+    host.resize(values.size());
+    copy_to_host(host.data(), values.data(), std::ssize(values), stream);
+    stream.synchronize();
+    sum.add(host);
+  });
   return static_cast<std::int64_t>(sum.value());
 }
 
@@ -43,13 +46,13 @@ std::vector<Copy> copies_of(RunState& state, double loss, Stream& stream) {
   copies.push_back(
       {.name = "the counters of the optimizer", .hash = static_cast<std::int64_t>(sum.value())});
   state.visit_kept([&](const char* kind, const ParameterSpec& spec,
-                       std::span<const std::byte> values, bool whole) {
+                       const RunState::ReadValues& read, bool whole) {
     copies.push_back({.name = std::string("the ") + kind + " of " + spec.name,
                       .whole = whole,
                       .split = spec.part.split,
                       .first_holder = spec.first_holder,
                       .is_held = spec.is_held,
-                      .hash = spec.is_held ? hash_of(values, stream) : 0});
+                      .hash = spec.is_held ? hash_of(read, stream) : 0});
   });
   return copies;
 }
