@@ -44,11 +44,12 @@ inline std::vector<Layout> memory_layouts() {
 
 // Offloads kinds to a place. The chunks are small, so that a bucket has several.
 inline OffloadPlaces offload_to(const OffloadPlace& place, bool optimizer, bool gradients,
-                                bool parameters) {
+                                bool parameters, bool activations) {
   OffloadPlaces places{.chunk = 2048};
   if (optimizer) places.optimizer = place;
   if (gradients) places.gradients = place;
   if (parameters) places.parameters = place;
+  if (activations) places.activations = place;
   return places;
 }
 
@@ -58,10 +59,13 @@ inline std::vector<MemoryOptions> memory_modes() {
           {.recompute = Recompute::full},
           {.recompute = Recompute::selective, .blocks = 1},
           {.recompute = Recompute::full, .blocks = 1},
-          {.offload = offload_to(host, true, false, false)},
-          {.offload = offload_to(host, false, true, false)},
-          {.offload = offload_to(host, false, false, true)},
-          {.recompute = Recompute::full, .offload = offload_to(host, true, true, true)}};
+          {.offload = offload_to(host, true, false, false, false)},
+          {.offload = offload_to(host, false, true, false, false)},
+          {.offload = offload_to(host, false, false, true, false)},
+          {.offload = offload_to(host, false, false, false, true)},
+          {.recompute = Recompute::full,
+           .blocks = 1,
+           .offload = offload_to(host, true, true, true, true)}};
 }
 
 // The dimensions of a case: layout, mode, dtype, dropout, documents, standard attention, QAT w8a8,

@@ -29,6 +29,7 @@ class ModelRunner final : public EvaluationPass {
       : context_(reserve(context, shape, config.channels, plan)),
         shape_(shape),
         recomputed_(config, shape, context.tensor, plan),
+        offloaded_(config, shape, context, plan),
         slots_(make_slots(config, plan)),
         model_(config, table, source, shape, context.tensor, plan),
         batches_(shape.B, shape.T, 1 + shape.pipeline.batches(pipeline_rank()), plan) {
@@ -83,7 +84,7 @@ class ModelRunner final : public EvaluationPass {
   }
   void run(const PreparedBatch& batch) override {
     last_batch_ = put(batch);
-    forward(last_batch_);
+    forward(last_batch_, OwnAttention(), {.has_backward = false});
   }
   // The backward pass of the last forward pass, with the same options. Adds to the parameter
   // gradients of the model's source. Only without pipeline ranks.
@@ -157,7 +158,7 @@ class ModelRunner final : public EvaluationPass {
 
   // A slot has room for the activations of any of the rank's stages.
   std::vector<std::unique_ptr<Activations<T>>> make_slots(const ModelConfig& config,
-                                                          MemoryPlan& plan) const {
+                                                          MemoryPlan& plan) {
     Stage largest{.head = false};
     for (const Stage& stage : stages_of(shape_.pipeline, pipeline_rank(), config.layers)) {
       largest.end = std::max(largest.end, stage.blocks());
@@ -166,9 +167,8 @@ class ModelRunner final : public EvaluationPass {
     std::vector<std::unique_ptr<Activations<T>>> slots;
     const int count = shape_.training ? shape_.pipeline.slots(pipeline_rank()) : 1;
     for (int i = 0; i < count; ++i) {
-      slots.push_back(
-          std::make_unique<Activations<T>>(config, shape_, largest, context_.tensor, recomputed_,
-                                           plan));
+      slots.push_back(std::make_unique<Activations<T>>(config, shape_, largest, context_.tensor,
+                                                       recomputed_, offloaded_, plan));
     }
     return slots;
   }
@@ -185,6 +185,7 @@ class ModelRunner final : public EvaluationPass {
   Context& context_;
   RunShape shape_;
   RecomputeBuffers<T> recomputed_;
+  OffloadedBlocks<T> offloaded_;
   std::vector<std::unique_ptr<Activations<T>>> slots_;
   Gpt2<T> model_;
   BatchStage batches_;

@@ -4,10 +4,12 @@
 // segment. Segments of offloaded state are in host memory or on a disk.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +47,20 @@ class MemoryPlan {
     segment_named(segment, Place::device).bytes += bytes;
     bindings_.push_back([&tensor, offset](unsigned char* base) {
       tensor.data = reinterpret_cast<T*>(base + offset);
+    });
+  }
+
+  // Sets `memory` to memory that has room for any of `layouts`, plans whose tensors share it.
+  void reserve_shared(const std::string& segment, Tensor<unsigned char, 1>& memory,
+                      std::vector<MemoryPlan> layouts) {
+    std::int64_t bytes = 0;
+    for (const MemoryPlan& layout : layouts) bytes = std::max(bytes, layout.total());
+    reserve(segment, memory, bytes);
+    const auto shared = std::make_shared<std::vector<MemoryPlan>>(std::move(layouts));
+    bindings_.push_back([&memory, shared](unsigned char*) {
+      for (const MemoryPlan& layout : *shared) {
+        for (const auto& bind : layout.bindings_) bind(memory.data);
+      }
     });
   }
 

@@ -15,6 +15,7 @@ struct PassOptions {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t first_sample = 0;  // index in the run of the batch's first sequence
+  bool has_backward = true;       // false: the forward pass of an evaluation
 };
 
 // The loss that a backward pass differentiates. Gradients are those of scale × the sum of the

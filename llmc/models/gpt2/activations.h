@@ -11,6 +11,7 @@
 #include "llmc/config/run_shape.h"
 #include "llmc/device/rows.h"
 #include "llmc/models/gpt2/block_activations.h"
+#include "llmc/models/gpt2/offloaded_blocks.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/norm.h"
 #include "llmc/nn/stage.h"
@@ -35,18 +36,18 @@ struct RecomputeBuffers {
 template <class T>
 class Activations {
  public:
-  // Those of a stage. Reserves memory in the plan; usable after plan.allocate(). `recomputed` must
-  // outlive the object.
+  // Those of a stage. Reserves memory in the plan; usable after plan.allocate(). `recomputed` and
+  // `offloaded` must outlive the object.
   Activations(const ModelConfig& config, const RunShape& run, const Stage& stage,
-              const TensorGroup& group, const RecomputeBuffers<T>& recomputed, MemoryPlan& plan)
-      : recomputed_(recomputed) {
+              const TensorGroup& group, const RecomputeBuffers<T>& recomputed,
+              OffloadedBlocks<T>& offloaded, MemoryPlan& plan)
+      : recomputed_(recomputed), offloaded_(offloaded) {
     const char* segment = "activations";
     const std::int64_t rows = group.rows_of_rank(run.rows()).stored, C = config.channels;
-    const BlockReservation<T> reservation(config, run, group, plan);
-    blocks_.resize(run.training ? static_cast<std::size_t>(stage.blocks()) : 1);
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      const auto index = static_cast<std::int64_t>(i);
-      reservation.kept(blocks_[i], run.training ? run.recompute_of(index) : Recompute::none);
+    if (OffloadedBlocks<T>::is_used(run)) {
+      offloaded.reserve(store_, run, stage.blocks(), plan);
+    } else {
+      reserve_blocks(config, run, stage, group, plan);
     }
     plan.reserve(segment, residual_out_, rows, C);
     if (!stage.head) return;
@@ -58,11 +59,25 @@ class Activations {
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
+  // ---- the blocks of the stage, by index ----
+
+  // Call this before the forward pass of a block, or before its input is written; after it, if a
+  // backward pass follows; and before its backward pass, where `next` is the block of the next one,
+  // or negative. They move activations that are offloaded.
+  void enter(std::int64_t index) {
+    if (store_.store) offloaded_.enter(store_, index);
+  }
+  void leave(std::int64_t index) {
+    if (store_.store) offloaded_.leave(store_, index);
+  }
+  void bring(std::int64_t index, std::int64_t next) {
+    if (store_.store) offloaded_.bring(store_, index, next);
+  }
+
   // The functions below return views for a batch.
-  // Block `index` of the stage. What the block does not keep is valid until another block is used.
+  // What the block does not keep is valid until another block is used.
   BlockActivations<T> block(std::int64_t index, const RankRows& rows) const {
-    const std::size_t i = blocks_.size() == 1 ? 0 : static_cast<std::size_t>(index);
-    return blocks_[i].completed_with(recomputed_.block).first(rows);
+    return kept(index).completed_with(recomputed_.block).first(rows);
   }
   // (own, C) the residual stream after the last block. A stage without head needs it only until it
   // has been sent.
@@ -79,7 +94,24 @@ class Activations {
   Tensor<float, 1> losses(const RankRows& rows) const { return first_rows(losses_, rows.all); }
 
  private:
+  void reserve_blocks(const ModelConfig& config, const RunShape& run, const Stage& stage,
+                      const TensorGroup& group, MemoryPlan& plan) {
+    const BlockReservation<T> reservation(config, run, group, plan);
+    blocks_.resize(run.training ? static_cast<std::size_t>(stage.blocks()) : 1);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const auto index = static_cast<std::int64_t>(i);
+      reservation.kept(blocks_[i], run.training ? run.recompute_of(index) : Recompute::none);
+    }
+  }
+
+  const BlockActivations<T>& kept(std::int64_t index) const {
+    if (store_.store) return offloaded_.view(store_, index);
+    return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(index)];
+  }
+
   const RecomputeBuffers<T>& recomputed_;
+  OffloadedBlocks<T>& offloaded_;
+  BlockStore store_;  // empty: the blocks are on the device
   std::vector<BlockActivations<T>> blocks_;
   Tensor<T, 2> residual_out_;       // (own, C)
   Tensor<T, 2> ln_f_;               // (own, C)

@@ -126,6 +126,7 @@ class Gpt2 {
   // (own, C) The caller of a stage without embedding writes the residual stream to stage_input()
   // before forward(). A stage without head leaves it in stage_output().
   Tensor<T, 2> stage_input(Activations<T>& saved, const RankRows& rows) const {
+    saved.enter(0);
     return saved.block(0, rows).input;
   }
   Tensor<T, 2> stage_output(Activations<T>& saved, const RankRows& rows) const {
@@ -153,7 +154,9 @@ class Gpt2 {
       source_.acquire(layer_block(l), !is_last     ? layer_block(l + 1)
                                       : stage.head ? final_block()
                                                    : kNoBlock);
+      saved.enter(l - stage.first);
       x = blocks_[l].forward(saved.block(l - stage.first, rows), x, work_, attend, pass);
+      if (options.has_backward) saved.leave(l - stage.first);
       source_.release(layer_block(l));
     }
     const Tensor<T, 2> out = saved.residual_out(rows);
@@ -176,6 +179,7 @@ class Gpt2 {
     if (stage.head) final_norm_backward(saved, layer_block(stage.end - 1), pass);
     for (std::int64_t l = stage.end - 1; l >= stage.first; --l) {
       source_.acquire(layer_block(l), l > stage.first ? layer_block(l - 1) : kNoBlock);
+      saved.bring(l - stage.first, l - stage.first - 1);
       const BlockActivations<T> a = saved.block(l - stage.first, rows);
       if (a.recompute != Recompute::none) recompute(l, a, pass);
       blocks_[l].backward(a, work_, pass);
