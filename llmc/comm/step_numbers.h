@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,6 +22,9 @@ struct StepNumbers {
   // Of them, those in its tensor group, those to ranks of its pipeline, and those in its other
   // groups: of the gradients, the weights, the norm and the loss, and of the values of files.
   std::int64_t tensor_bytes = 0, pipeline_bytes = 0, data_bytes = 0;
+  // Bytes moved for offloaded state since the step before: from and to host memory, from and to a
+  // disk.
+  std::array<std::int64_t, 4> offload_bytes{};
   double step_ms = 0;
   PhaseTimes phases{};
   double processors = -1;  // busy cores

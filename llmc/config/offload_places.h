@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace llmc {
 
@@ -30,5 +31,15 @@ struct OffloadPlaces {
     return false;
   }
 };
+
+// "device", "host" or "disk".
+const char* place_name(Place place);
+
+// Returns the error of an entry KIND, KIND=host or KIND=DIR of --offload, or an empty text.
+std::string offload_error(const std::string& entry);
+
+// The places of the kinds in a list of valid entries; "none" is an empty list. Throws a usage error
+// if a kind has two places.
+OffloadPlaces parse_offload(const std::vector<std::string>& entries);
 
 }  // namespace llmc

@@ -1,5 +1,6 @@
 #include "llmc/config/train_memory_settings.h"
 
+#include "llmc/config/offload_places.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/train_settings.h"
 
@@ -27,6 +28,15 @@ Settings<TrainProgram> memory_rows() {
        .fallback = 0,
        .range = at_least(0),
        .special = {.condition = {"--recompute", {"selective", "full"}}}},
+      {.flag = "--offload",
+       .field = [](auto& s) -> decltype(auto) { return (s.memory.offload); },
+       .unit = "KIND[=host|DIR],...",
+       .help = "keep these kinds of training state in host memory (default), or in a file in a "
+               "directory, while the device does not need them, with the same results: optimizer "
+               "(moments and master weights), gradients, parameters, activations; none disables it",
+       .fallback = "none",
+       .check = [](const std::string& text) { return offload_error(text); },
+       .verify = [](const Resolution<TrainProgram>& r) { parse_offload(r.config.memory.offload); }},
   };
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "llmc/config/choices.h"
 #include "llmc/config/setting.h"
@@ -11,7 +13,8 @@ namespace llmc {
 template <template <class> class Value>
 struct MemorySettings {
   Value<Recompute> recompute;
-  Value<std::int64_t> recompute_blocks;  // of each stage; 0: all
+  Value<std::int64_t> recompute_blocks;     // of each stage; 0: all
+  Value<std::vector<std::string>> offload;  // entries of parse_offload()
 };
 
 // The rows; their texts and rules are in train_memory_settings.cpp.

@@ -13,6 +13,7 @@ RunShape RunConfig::run_shape() const {
           .attention = precision.attention,
           .recompute = memory.recompute,
           .recompute_blocks = memory.recompute_blocks,
+          .offload = parse_offload(memory.offload),
           .logits_rows = batch.logits_rows,
           .zero_stage = static_cast<int>(ranks.zero),
           .sequence_parallel = ranks.sequence_parallel,

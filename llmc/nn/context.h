@@ -3,6 +3,8 @@
 // communication stream.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -36,6 +38,14 @@ struct Context {
   Transfers& transfers() {
     if (!transfers_) transfers_ = std::make_unique<Transfers>();
     return *transfers_;
+  }
+
+  // Bytes that the transfers have moved: from and to host memory, from and to a disk.
+  std::array<std::int64_t, 4> offload_bytes() const {
+    if (!transfers_) return {};
+    const OffloadBytes &host = transfers_->bytes(Place::host),
+                       &disk = transfers_->bytes(Place::disk);
+    return {host.to_device, host.from_device, disk.to_device, disk.from_device};
   }
 
   // The clock of later passes and communication; null: they are not timed.

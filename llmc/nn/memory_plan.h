@@ -80,13 +80,23 @@ class MemoryPlan {
   }
   const std::vector<Segment>& segments() const { return segments_; }
 
-  // "weights 474.7 MiB, gradients ...; in all 1945.6 MiB"
+  // "weights 474.7 MiB, gradients ...; in all 1945.6 MiB"; with offloaded state "... moments 2 MiB
+  // (host); in all 12.3 MiB on the device, 2 MiB host"
   std::string report() const {
     std::string text;
     for (const Segment& segment : segments_) {
       text += (text.empty() ? "" : ", ") + segment.name + " " + megabytes(segment.bytes);
+      if (segment.place != Place::device)
+        text += std::string(" (") + place_name(segment.place) + ")";
     }
-    return text + "; in all " + megabytes(total_);
+    text += "; in all " + megabytes(total_);
+    bool is_first = true;
+    for (const Place place : {Place::host, Place::disk}) {
+      if (total(place) == 0) continue;
+      text += (std::exchange(is_first, false) ? " on the device, " : ", ") +
+              megabytes(total(place)) + " " + place_name(place);
+    }
+    return text;
   }
 
   void allocate() {

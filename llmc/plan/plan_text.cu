@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
 
@@ -95,6 +96,64 @@ std::string traffic_text(const RunConfig& config, const std::vector<StepTraffic>
   return text;
 }
 
+// The right-aligned number in a column.
+std::string column(std::int64_t bytes) {
+  constexpr std::size_t kWidth = 16;
+  const std::string text = std::to_string(bytes);
+  return std::string(kWidth - std::min(kWidth - 1, text.size()), ' ') + text;
+}
+
+// The memory of a rank by segment and place, in bytes.
+std::string offload_table(const std::vector<MemoryPlan::Segment>& segments) {
+  constexpr std::array kPlaces = {Place::device, Place::host, Place::disk};
+  constexpr std::size_t kNameWidth = 20;
+  std::array<std::int64_t, kPlaces.size()> totals{};
+  const auto row = [&](std::string name, const auto& text_of) {
+    name.resize(std::max(kNameWidth, name.size()), ' ');
+    std::string text = "  " + name;
+    for (std::size_t i = 0; i < kPlaces.size(); ++i) text += text_of(i);
+    return text + "\n";
+  };
+  std::string text = row("bytes", [&](std::size_t i) {
+    const std::string name = place_name(kPlaces[i]);
+    return std::string(16 - name.size(), ' ') + name;
+  });
+  std::vector<std::string> names;
+  for (const MemoryPlan::Segment& segment : segments) {
+    if (std::ranges::find(names, segment.name) == names.end()) names.push_back(segment.name);
+  }
+  for (const std::string& name : names) {
+    text += row(name, [&](std::size_t i) {
+      std::int64_t bytes = 0;
+      for (const MemoryPlan::Segment& segment : segments) {
+        if (segment.name == name && segment.place == kPlaces[i]) bytes += segment.bytes;
+      }
+      totals[i] += bytes;
+      return column(bytes);
+    });
+  }
+  text += row("in all", [&](std::size_t i) { return column(totals[i]); });
+  return text + row("in all, MiB", [&](std::size_t i) {
+           const std::string number =
+               number_text("%.1f", static_cast<double>(totals[i]) / (1 << 20));
+           return std::string(16 - std::min<std::size_t>(15, number.size()), ' ') + number;
+         });
+}
+
+// The memory of a rank by segment.
+std::string memory_lines(const std::vector<MemoryPlan::Segment>& segments) {
+  if (std::ranges::any_of(segments, [](const auto& s) { return s.place != Place::device; })) {
+    return offload_table(segments);
+  }
+  std::string text;
+  std::int64_t total = 0;
+  for (const MemoryPlan::Segment& segment : segments) {
+    text += "  " + segment.name + ": " + with_mebibytes(segment.bytes) + "\n";
+    total += segment.bytes;
+  }
+  return text + "  in all: " + with_mebibytes(total) + "\n";
+}
+
 // A paragraph per group of neighbouring ranks with equal memory, then what a rank sends.
 std::string plan_text(const RunConfig& config) {
   const ParameterTable table = gpt2_parameters(config.shape);
@@ -104,13 +163,7 @@ std::string plan_text(const RunConfig& config) {
   for (std::size_t first = 0; first < ranks.size();) {
     std::size_t last = first;
     while (last + 1 < ranks.size() && ranks[first] == ranks[last + 1]) ++last;
-    text += ranks_text(first, last) + ":\n";
-    std::int64_t total = 0;
-    for (const MemoryPlan::Segment& segment : ranks[first]) {
-      text += "  " + segment.name + ": " + with_mebibytes(segment.bytes) + "\n";
-      total += segment.bytes;
-    }
-    text += "  in all: " + with_mebibytes(total) + "\n";
+    text += ranks_text(first, last) + ":\n" + memory_lines(ranks[first]);
     first = last + 1;
   }
   if (!config.training() || ranks.size() == 1) return text;
@@ -139,7 +192,9 @@ std::string fit_text(const RunConfig& config) {
   std::vector<std::int64_t> totals;
   for (const auto& segments : planned_memory(config)) {
     totals.push_back(0);
-    for (const MemoryPlan::Segment& segment : segments) totals.back() += segment.bytes;
+    for (const MemoryPlan::Segment& segment : segments) {
+      if (segment.place == Place::device) totals.back() += segment.bytes;
+    }
   }
   const auto largest = std::ranges::max_element(totals);
   const std::string batch = " with --batch-size " + std::to_string(config.batch.batch_size);

@@ -51,6 +51,7 @@ StepResult TrainStep::run(RunPosition& position) {
   clock_.mark(Phase::other, stream);
   runner_.context().time(nullptr);
   result.phases = clock_.milliseconds();
+  result.offload_bytes = runner_.context().offload_bytes();
   position.step += 1;
   position.samples += config_.global_batch();
   position.tokens += config_.tokens_per_step();

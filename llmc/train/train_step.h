@@ -5,6 +5,7 @@
 // rank.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -34,6 +35,8 @@ struct StepResult {
   double learning_rate = 0;
   OptimizerState optimizer{};  // after the step
   PhaseTimes phases{};         // of this rank
+  // That this rank has moved since the start (StepNumbers::offload_bytes).
+  std::array<std::int64_t, 4> offload_bytes{};
 };
 
 // Training samples first .. first + B - 1 of the run. Another thread calls it.

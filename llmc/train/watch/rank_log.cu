@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +44,17 @@ void append_memory(LogRecord& line, const std::string& key, const RankNumbers& n
   line.emplace_back(key + "_ranks", mebibytes_of_ranks(bytes));
 }
 
+// Nothing if no rank has moved offloaded state.
+void append_offload(LogRecord& line, const RankNumbers& numbers) {
+  constexpr std::array<const char*, 4> kKeys = {"offload_bytes_from_host", "offload_bytes_to_host",
+                                                "offload_bytes_from_disk", "offload_bytes_to_disk"};
+  for (std::size_t i = 0; i < kKeys.size(); ++i) {
+    const auto bytes = static_cast<std::int64_t>(
+        numbers.largest([&](const StepNumbers& rank) { return rank.offload_bytes[i]; }));
+    if (bytes > 0) line.emplace_back(kKeys[i], bytes);
+  }
+}
+
 }  // namespace
 
 std::string mebibytes_of_ranks(const std::vector<double>& bytes) {
@@ -70,6 +82,7 @@ LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
   append_bytes("comm_bytes_tp", &StepNumbers::tensor_bytes);
   append_bytes("comm_bytes_pp", &StepNumbers::pipeline_bytes);
   append_bytes("comm_bytes_dp", &StepNumbers::data_bytes);
+  append_offload(line, numbers);
   double known = 0;
   const auto mean_of = [&](Phase phase) {
     return numbers.mean(

@@ -1,7 +1,9 @@
 // Reports the steps of a run: progress and log with speed and MFU, skipped updates, --profile.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -57,6 +59,7 @@ class Reporter {
         .pipeline_bytes = new_bytes(ranks_.pipeline_bytes(), reported_pipeline_),
         .data_bytes = new_bytes(ranks_.bytes() - ranks_.tensor_bytes() - ranks_.pipeline_bytes(),
                                 reported_data_),
+        .offload_bytes = new_offload_bytes(result.offload_bytes),
         .step_ms = 1e3 * seconds,
         .phases = result.phases};
     set_usage(own, usage);
@@ -75,6 +78,14 @@ class Reporter {
     return bytes - std::exchange(reported, bytes);
   }
 
+  std::array<std::int64_t, 4> new_offload_bytes(const std::array<std::int64_t, 4>& bytes) {
+    std::array<std::int64_t, 4> added{};
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      added[i] = new_bytes(bytes[i], reported_offload_[i]);
+    }
+    return added;
+  }
+
   StepRecord record(const RunPosition& position, const StepResult& result,
                     const RankNumbers& numbers, const ResourceUsage& usage);
 
@@ -90,6 +101,7 @@ class Reporter {
   ResourceMeter meter_;
   // Bytes so far.
   std::int64_t reported_ = 0, reported_tensor_ = 0, reported_pipeline_ = 0, reported_data_ = 0;
+  std::array<std::int64_t, 4> reported_offload_{};
 };
 
 }  // namespace llmc
