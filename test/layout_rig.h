@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -82,6 +84,7 @@ struct Results {
   std::vector<float> losses, norms;
   NamedFloats gradients;  // of the first step
   NamedFloats weights, first_moments, second_moments;
+  std::array<std::int64_t, 4> offload_bytes{};  // of the last step
 };
 
 inline constexpr std::int64_t kSequence = 12;
@@ -150,11 +153,7 @@ inline OptimizerOptions optimizer_of(const LayoutOptions& options) {
   return optimizer;
 }
 
-// Trains with `batches` micro-batches per step, which are dealt out to the data ranks in turn.
-// `observer`, unless null, sees the quantized passes.
-template <class T>
-Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const LayoutOptions& options,
-              QuantizationObserver* observer = nullptr) {
+inline RunShape shape_of(const Layout& layout, const LayoutOptions& options) {
   RunShape shape{.B = options.B, .T = kSequence, .logits_rows = options.logits_rows};
   if (options.standard_attention) shape.attention = Attention::standard;
   shape.recompute = options.memory.recompute;
@@ -165,6 +164,15 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
   shape.qat = options.qat;
   shape.pipeline = layout.pipeline(options.layers);
   shape.frozen = options.frozen;
+  return shape;
+}
+
+// Trains with `batches` micro-batches per step, which are dealt out to the data ranks in turn.
+// `observer`, unless null, sees the quantized passes.
+template <class T>
+Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const LayoutOptions& options,
+              QuantizationObserver* observer = nullptr) {
+  const RunShape shape = shape_of(layout, options);
   const std::int64_t first = ranks.data_rank(), data_ranks = ranks.mesh().data_ranks();
   ModelRig<T> rig(options.config(), shape, std::move(ranks));
   TrainingState<T>& state = rig.state();
@@ -178,6 +186,7 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
   PipelineRunner<T> passes(rig.runner());
   Results results;
   for (std::int64_t step = 0; step < options.steps; ++step) {
+    const auto moved = rig.engine().context().offload_bytes();
     state.begin_step(stream, layout.micro_batches);
     const auto targets = static_cast<float>(targets_of_step(step, batches, options));
     std::int64_t next = first;  // of this rank's micro-batches, by their numbers in the step
@@ -201,6 +210,8 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
     if (step == 0) results.gradients = rig.gradients();
     state.apply_gradients(optimizer_of(options), kLearningRate, stream);
     results.norms.push_back(state.optimizer_state(stream).gradient_norm);
+    results.offload_bytes = rig.engine().context().offload_bytes();
+    for (std::size_t i = 0; i < moved.size(); ++i) results.offload_bytes[i] -= moved[i];
   }
   read_results(rig, results);
   return results;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/plan/offload_traffic.h"
 #include "test/layout_cases.h"
 #include "test/layout_rig.h"
 #include "test/pairwise.h"
@@ -122,6 +123,21 @@ inline Results train_case(const MemoryCase& c) {
                     [&]<class T>(T) { return train_ranks<T>(c.work.layout, c.work.options); });
 }
 
+// Compares the bytes that rank 0 has moved in its last step with their formula.
+inline void check_offload_bytes(const MemoryCase& c, const Results& results) {
+  const Layout& layout = c.work.layout;
+  const RunShape shape = shape_of(layout, c.work.options);
+  const OffloadTraffic traffic = offload_traffic(c.dtype, c.work.options.config(), shape,
+                                                 layout.mesh(), layout.micro_batches, 0);
+  for (const Place place : {Place::host, Place::disk}) {
+    CAPTURE(place_name(place));
+    const OffloadBytes expected = traffic.of(place, shape.offload);
+    const std::size_t i = place == Place::host ? 0 : 2;
+    CHECK(results.offload_bytes[i] == expected.to_device);
+    CHECK(results.offload_bytes[i + 1] == expected.from_device);
+  }
+}
+
 // Trains the case and the one that keeps everything, and compares all bits.
 inline void compare_with_plain(const MemoryCase& c) {
   CAPTURE(c.text());
@@ -133,6 +149,7 @@ inline void compare_with_plain(const MemoryCase& c) {
     entry->second = train_case(reference);
   }
   const Results results = train_case(c);
+  if (c.work.options.steps > 1) check_offload_bytes(c, results);
   CHECK(llmc_test::same_bits(results.losses, entry->second.losses));
   CHECK(llmc_test::same_bits(results.norms, entry->second.norms));
   CHECK(same_bits(results.gradients, entry->second.gradients));

@@ -21,6 +21,7 @@
 #include "llmc/parallel/training_runner.h"
 #include "llmc/plan/default_batch.h"
 #include "llmc/plan/memory_hint.h"
+#include "llmc/plan/offload_traffic.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/schedule_dump.h"
 #include "llmc/plan/step_traffic.h"
@@ -96,6 +97,27 @@ std::string traffic_text(const RunConfig& config, const std::vector<StepTraffic>
   return text;
 }
 
+// The bytes that a rank moves for offloaded state, of the rank that moves the most.
+std::string offload_text(const RunConfig& config) {
+  const RunShape shape = config.run_shape();
+  std::string text;
+  for (const Place place : {Place::host, Place::disk}) {
+    OffloadBytes largest;
+    for (int rank = 0; rank < config.mesh().ranks; ++rank) {
+      const OffloadBytes bytes = offload_traffic(config.precision.dtype, config.shape, shape,
+                                                 config.mesh(), config.batch.grad_accum, rank)
+                                     .of(place, shape.offload);
+      largest.to_device = std::max(largest.to_device, bytes.to_device);
+      largest.from_device = std::max(largest.from_device, bytes.from_device);
+    }
+    if (largest == OffloadBytes()) continue;
+    const std::string name = place_name(place);
+    text += "  from " + name + ": " + with_mebibytes(largest.to_device) + "\n  to " + name + ": " +
+            with_mebibytes(largest.from_device) + "\n";
+  }
+  return text.empty() ? "" : "a rank moves per step at most:\n" + text;
+}
+
 // The right-aligned number in a column.
 std::string column(std::int64_t bytes) {
   constexpr std::size_t kWidth = 16;
@@ -166,6 +188,7 @@ std::string plan_text(const RunConfig& config) {
     text += ranks_text(first, last) + ":\n" + memory_lines(ranks[first]);
     first = last + 1;
   }
+  if (config.training()) text += offload_text(config);
   if (!config.training() || ranks.size() == 1) return text;
   return text + traffic_text(config, planned_traffic(config));
 }
