@@ -13,6 +13,7 @@
 #include "test/layout_cases.h"
 #include "test/layout_rig.h"
 #include "test/pairwise.h"
+#include "test/write_file.h"
 
 namespace llmc_test {
 
@@ -43,6 +44,12 @@ inline std::vector<Layout> memory_layouts() {
   return all;
 }
 
+// A directory for offloaded state, which leaves no file in it.
+inline std::string scratch_directory() {
+  static const TemporaryDirectory folder;
+  return folder.path().string();
+}
+
 // Offloads kinds to a place. The chunks are small, so that a bucket has several.
 inline OffloadPlaces offload_to(const OffloadPlace& place, bool optimizer, bool gradients,
                                 bool parameters, bool activations) {
@@ -56,6 +63,7 @@ inline OffloadPlaces offload_to(const OffloadPlace& place, bool optimizer, bool 
 
 inline std::vector<MemoryOptions> memory_modes() {
   const OffloadPlace host{Place::host, {}};
+  const OffloadPlace disk{Place::disk, scratch_directory()};
   return {{.recompute = Recompute::selective},
           {.recompute = Recompute::full},
           {.recompute = Recompute::selective, .blocks = 1},
@@ -66,7 +74,10 @@ inline std::vector<MemoryOptions> memory_modes() {
           {.offload = offload_to(host, false, false, false, true)},
           {.recompute = Recompute::full,
            .blocks = 1,
-           .offload = offload_to(host, true, true, true, true)}};
+           .offload = offload_to(host, true, true, true, true)},
+          {.recompute = Recompute::selective, .offload = offload_to(disk, true, true, true, true)},
+          {.offload = offload_to(disk, true, false, true, false)},
+          {.offload = offload_to(disk, false, true, false, true)}};
 }
 
 // The dimensions of a case: layout, mode, dtype, dropout, documents, standard attention, QAT w8a8,

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
+#include "llmc/base/error.h"
 #include "llmc/config/offload_places.h"
+#include "llmc/offload/disk_store.h"
 #include "llmc/offload/store.h"
 
 namespace llmc {
 
-// `what` the store holds, for messages. The place must not be the device.
-inline std::unique_ptr<Store> make_store(const OffloadPlace& place, const std::string& what) {
-  require(place.place == Place::host, "no store for " + what);
+// The place must not be the device.
+inline std::unique_ptr<Store> make_store(const OffloadPlace& place) {
+  require(place.place != Place::device, "state on the device has no store");
+  if (place.place == Place::disk) return std::make_unique<DiskStore>(place.directory);
   return std::make_unique<HostStore>();
 }
 

@@ -47,9 +47,7 @@ class Transfers {
   void count_to_device(Place place, std::int64_t bytes) { of(place).to_device += bytes; }
   void count_from_device(Place place, std::int64_t bytes) { of(place).from_device += bytes; }
   // The bytes since the start of the run.
-  const OffloadBytes& bytes(Place place) const {
-    return bytes_[static_cast<std::size_t>(place)];
-  }
+  const OffloadBytes& bytes(Place place) const { return bytes_[static_cast<std::size_t>(place)]; }
 
  private:
   OffloadBytes& of(Place place) { return bytes_[static_cast<std::size_t>(place)]; }

@@ -57,6 +57,9 @@ class OffloadedBlocks {
     return run.training && run.offload.activations.place != Place::device;
   }
 
+  // A block begins at a page, so that a transfer to a disk need not read it first.
+  static constexpr std::int64_t kPage = 4096;
+
   // Reserves room for `blocks` blocks in the plan; the store must not move before its allocate().
   void reserve(BlockStore& store, const RunShape& run, std::int64_t blocks, MemoryPlan& plan) {
     std::int64_t bytes = 0;
@@ -64,9 +67,9 @@ class OffloadedBlocks {
       const Recompute mode = run.recompute_of(i);
       const std::int64_t size = bytes_[static_cast<std::size_t>(mode)];
       store.blocks.push_back({bytes, size, mode});
-      bytes += size;
+      bytes += round_up(size, kPage);
     }
-    store.store = make_store(place_, "activations");
+    store.store = make_store(place_);
     plan.reserve_outside(place_.place, "activations", bytes,
                          [&store](std::int64_t size) { store.store->allocate(size); });
   }

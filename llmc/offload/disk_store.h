@@ -1,0 +1,139 @@
+// A store in a scratch file of a directory. Bytes pass through pinned host memory in pieces:
+// several threads transfer pieces between the disk and host memory, while others are copied to or
+// from the device. A call returns when its bytes are on the disk, or their last copy is in the
+// stream.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "llmc/base/io_threads.h"
+#include "llmc/base/notice.h"
+#include "llmc/base/scratch_file.h"
+#include "llmc/device/device.h"
+#include "llmc/offload/store.h"
+
+namespace llmc {
+
+class DiskStore final : public Store {
+ public:
+  // Bytes of a piece, and the pieces that are in host memory at a time.
+  static constexpr std::int64_t kPiece = std::int64_t{4} << 20;
+  static constexpr std::size_t kPieces = 4;
+
+  explicit DiskStore(std::string directory) : directory_(std::move(directory)) {}
+
+  void allocate(std::int64_t bytes) override {
+    file_ = std::make_unique<ScratchFile>(directory_, bytes);
+    if (!file_->is_direct()) {
+      Notice::print("offload: " + printable(directory_) +
+                    " does not support direct transfers; the page cache is used");
+    }
+    for (Piece& piece : pieces_) piece.memory = PinnedBuffer<std::byte>(kPiece + kAlignment);
+    threads_ = std::make_unique<IoThreads>(kPieces);
+  }
+
+  void read(void* device, std::int64_t offset, std::int64_t bytes, Stream& transfers) override {
+    for_each_piece(
+        offset, bytes,
+        [&](Piece& piece, const Window& window) {
+          piece.transfer = threads_->submit([this, memory = piece.aligned(), window] {
+            file_->read(window.begin, {memory, window.size()});
+          });
+        },
+        [&](Piece& piece, const Window& window) {
+          piece.transfer.get();
+          copy_to_device(static_cast<std::byte*>(device) + (window.first - offset),
+                         static_cast<const std::byte*>(piece.aligned()) + window.skipped(),
+                         window.last - window.first, transfers);
+          piece.copied.record(transfers);
+        });
+  }
+
+  void write(std::int64_t offset, const void* device, std::int64_t bytes,
+             Stream& transfers) override {
+    for_each_piece(
+        offset, bytes,
+        [&](Piece& piece, const Window& window) {
+          read_edges(piece, window);
+          copy_to_host(piece.aligned() + window.skipped(),
+                       static_cast<const std::byte*>(device) + (window.first - offset),
+                       window.last - window.first, transfers);
+          piece.copied.record(transfers);
+          piece.copied.synchronize();
+          piece.transfer = threads_->submit([this, memory = piece.aligned(), window] {
+            file_->write(window.begin, {memory, window.size()});
+          });
+        },
+        [](Piece& piece, const Window&) { piece.transfer.get(); });
+  }
+
+ private:
+  static constexpr std::int64_t kAlignment = ScratchFile::kAlignment;
+
+  struct Piece {
+    PinnedBuffer<std::byte> memory;
+    std::future<void> transfer;
+    Event copied;  // to or from the device
+
+    std::byte* aligned() const {
+      const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+      return memory.data() +
+             (round_up<std::int64_t>(static_cast<std::int64_t>(address), kAlignment) -
+              static_cast<std::int64_t>(address));
+    }
+  };
+
+  // The aligned bytes [begin, end) of the file, of which [first, last) are wanted.
+  struct Window {
+    std::int64_t begin, end, first, last;
+
+    std::size_t size() const { return static_cast<std::size_t>(end - begin); }
+    std::int64_t skipped() const { return first - begin; }
+  };
+
+  // Calls start(piece, window) and then finish(piece, window) for the windows of a range, in their
+  // order; up to kPieces are between the two.
+  template <class Start, class Finish>
+  void for_each_piece(std::int64_t offset, std::int64_t bytes, const Start& start,
+                      const Finish& finish) {
+    const std::int64_t begin = offset / kAlignment * kAlignment;
+    const std::int64_t end = round_up(offset + bytes, kAlignment);
+    const std::int64_t count = ceil_div(end - begin, kPiece);
+    const auto window = [&](std::int64_t i) {
+      const std::int64_t first = begin + i * kPiece, last = std::min(end, first + kPiece);
+      return Window{first, last, std::max(first, offset), std::min(last, offset + bytes)};
+    };
+    const auto piece = [&](std::int64_t i) -> Piece& { return pieces_[i % kPieces]; };
+    constexpr auto kAhead = static_cast<std::int64_t>(kPieces);
+    for (std::int64_t i = 0; i < count + kAhead; ++i) {
+      if (i >= kAhead) finish(piece(i - kAhead), window(i - kAhead));
+      if (i >= count) continue;
+      piece(i).copied.synchronize();  // its last copy may still read the memory
+      start(piece(i), window(i));
+    }
+  }
+
+  // Bytes of the first and the last page that a write does not change.
+  void read_edges(Piece& piece, const Window& window) {
+    const auto read_page = [&](std::int64_t page) {
+      file_->read(page,
+                  {piece.aligned() + (page - window.begin), static_cast<std::size_t>(kAlignment)});
+    };
+    if (window.first > window.begin) read_page(window.begin);
+    if (window.last < window.end) read_page(window.end - kAlignment);
+  }
+
+  std::string directory_;
+  std::unique_ptr<ScratchFile> file_;
+  std::array<Piece, kPieces> pieces_;
+  std::unique_ptr<IoThreads> threads_;  // last: its work uses the file and the pieces
+};
+
+}  // namespace llmc
