@@ -41,7 +41,7 @@ void remove_leftovers(const std::filesystem::path& directory) {
 }
 
 // Calls move(done) until all `size` bytes are moved; it returns the bytes that it moved, or -1.
-// Returns 0, or the error of the call that failed. A direct transfer goes on from a multiple of the
+// Returns 0, or the error of the call that failed. A direct transfer resumes at a multiple of the
 // alignment.
 template <class Move>
 int move_all(std::int64_t size, const Move& move) {

@@ -28,11 +28,7 @@ std::vector<MemoryPlan::Segment> planned_segments(Dtype dtype, const ModelConfig
 
 std::int64_t planned_bytes(Dtype dtype, const ModelConfig& config, const RunShape& shape,
                            Context& context) {
-  std::int64_t bytes = 0;
-  for (const MemoryPlan::Segment& segment : planned_segments(dtype, config, shape, context)) {
-    bytes += segment.bytes;
-  }
-  return bytes;
+  return MemoryPlan::device_bytes(planned_segments(dtype, config, shape, context));
 }
 
 }  // namespace llmc

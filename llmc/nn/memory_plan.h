@@ -71,7 +71,17 @@ class MemoryPlan {
     outside_.push_back([bytes, create = std::move(create)] { create(bytes); });
   }
 
-  // Bytes in device memory, and in any place.
+  // Bytes in the memory of the device: on a CPU, that is also the host's.
+  static std::int64_t device_bytes(const std::vector<Segment>& segments) {
+    std::int64_t bytes = 0;
+    for (const Segment& segment : segments) {
+      const bool is_host = segment.place == Place::host && !kCudaTarget;
+      if (segment.place == Place::device || is_host) bytes += segment.bytes;
+    }
+    return bytes;
+  }
+
+  // Bytes of the buffer on the device, and of the segments in any place.
   std::int64_t total() const { return total_; }
   std::int64_t total(Place place) const {
     std::int64_t total = 0;

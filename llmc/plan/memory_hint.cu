@@ -74,7 +74,8 @@ std::vector<std::int64_t> allocate(TrainingRunner& runner, Exchange& exchange) {
   const MemoryPlan& memory = runner.memory();
   // No rank allocates before all have read how much is free.
   const std::vector<int> sharing = ranks_on_device(exchange);
-  std::vector<std::int64_t> plans = exchange.all_gather({memory.total()});
+  std::vector<std::int64_t> plans =
+      exchange.all_gather({MemoryPlan::device_bytes(memory.segments())});
   std::int64_t total = 0;
   for (const int rank : sharing) total += plans[static_cast<std::size_t>(rank)];
   const auto num_sharing = std::ssize(sharing);

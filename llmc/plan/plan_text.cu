@@ -214,10 +214,7 @@ std::string fit_text(const RunConfig& config) {
   const std::int64_t free_bytes = bytes_of_gibibytes(config.ranks.gpu_memory) - kMemoryReserve;
   std::vector<std::int64_t> totals;
   for (const auto& segments : planned_memory(config)) {
-    totals.push_back(0);
-    for (const MemoryPlan::Segment& segment : segments) {
-      if (segment.place == Place::device) totals.back() += segment.bytes;
-    }
+    totals.push_back(MemoryPlan::device_bytes(segments));
   }
   const auto largest = std::ranges::max_element(totals);
   const std::string batch = " with --batch-size " + std::to_string(config.batch.batch_size);
