@@ -218,25 +218,27 @@ TEST_CASE("the log has sums, maxima and means over ranks; the parts of a step ad
   llmc::run_thread_ranks(2, [&](llmc::World& world) {
     llmc::Exchange exchange(world);
     const double rank = world.rank();
-    const llmc::StepNumbers own{.token_hash = ~std::uint64_t{0} - 4 * world.rank(),
-                                .comm_bytes = 10 + world.rank(),
-                                .tensor_bytes = 4 + world.rank(),
-                                .pipeline_bytes = 3,
-                                .data_bytes = 2,
-                                .step_ms = 20 + 2 * rank,
-                                .phases = {1, 2, 3 + 2 * rank, 0.75, 0.25, 1.5, 0.25, 2.5, 0.5, 5, 0.5},
-                                .processors = 1 + rank,
-                                .host_memory = (rank + 1) * (1 << 20)};
+    const llmc::StepNumbers own{
+        .token_hash = ~std::uint64_t{0} - 4 * world.rank(),
+        .comm_bytes = 10 + world.rank(),
+        .tensor_bytes = 4 + world.rank(),
+        .pipeline_bytes = 3,
+        .data_bytes = 2,
+        .step_ms = 20 + 2 * rank,
+        .phases = {1, 2, 3 + 2 * rank, 0.75, 0.25, 1.5, 0.25, 2.5, 0.5, 5, 0.5},
+        .processors = 1 + rank,
+        .host_memory = (rank + 1) * (1 << 20)};
     const llmc::RankNumbers numbers(exchange, own);
     if (exchange.first()) line = llmc::rank_log(numbers, {});
   });
-  CHECK(llmc::log_line(line) ==
-        R"({"ranks":2,"comm_bytes":11,"comm_bytes_tp":5,"comm_bytes_pp":3,"comm_bytes_dp":2,)"
-        R"("fwd_ms":2.0,"bwd_ms":4.0,"recompute_ms":0.75,"offload_ms":0.25,"comm_ms":4.25,"bubble_ms":0.5,"optimizer_ms":5.0,)"
-        R"("data_ms":1.0,"other_ms":3.25,"comm_ms_tp":1.5,"comm_ms_pp":0.25,)"
-        R"("comm_ms_dp":2.5,"token_hash":"fffffffffffffffa","cpu_percent":300.0,)"
-        R"("cpu_percent_max":200.0,"host_mem_mb":3.0,"host_mem_mb_max":2.0,)"
-        R"("host_mem_mb_ranks":"1.0 2.0"})");
+  CHECK(
+      llmc::log_line(line) ==
+      R"({"ranks":2,"comm_bytes":11,"comm_bytes_tp":5,"comm_bytes_pp":3,"comm_bytes_dp":2,)"
+      R"("fwd_ms":2.0,"bwd_ms":4.0,"recompute_ms":0.75,"offload_ms":0.25,"comm_ms":4.25,"bubble_ms":0.5,"optimizer_ms":5.0,)"
+      R"("data_ms":1.0,"other_ms":3.25,"comm_ms_tp":1.5,"comm_ms_pp":0.25,)"
+      R"("comm_ms_dp":2.5,"token_hash":"fffffffffffffffa","cpu_percent":300.0,)"
+      R"("cpu_percent_max":200.0,"host_mem_mb":3.0,"host_mem_mb_max":2.0,)"
+      R"("host_mem_mb_ranks":"1.0 2.0"})");
 }
 
 TEST_SUITE_END();
