@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [ROOT / f"test/faults/{name}" for name in
-           ("faults.cu", "stream_faults.h", "overlap_faults.h")]
+           ("faults.cu", "stream_faults.h", "overlap_faults.h", "transfer_faults.h")]
 
 # Name of a build: (value of SANITIZE for make, path of the program).
 BUILDS = {
@@ -56,6 +56,10 @@ EXPECTED = {
     "missing_event": [RACE],
     "missing_event_back": [RACE],
     "missing_synchronize": [RACE],
+    "early_use": [RACE],
+    "busy_slot": [RACE],
+    "early_leave": [RACE],
+    "early_reuse": [RACE],
     "missing_event_before_collective": [RACE],
     "missing_event_after_collective": [RACE],
     "early_read": [RACE],

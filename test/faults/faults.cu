@@ -13,6 +13,7 @@
 #include "llmc/device/device.h"
 #include "test/faults/overlap_faults.h"
 #include "test/faults/stream_faults.h"
+#include "test/faults/transfer_faults.h"
 
 namespace {
 
@@ -311,6 +312,10 @@ const Fault kFaults[] = {
      [] { run(lane_returned_kernel<true>, 0); }},
     {"missing_event", missing_event<false>, missing_event<true>},
     {"missing_event_back", missing_event_back<false>, missing_event_back<true>},
+    {"early_use", early_use<false>, early_use<true>},
+    {"busy_slot", busy_slot<false>, busy_slot<true>},
+    {"early_leave", early_leave<false>, early_leave<true>},
+    {"early_reuse", early_reuse<false>, early_reuse<true>},
     {"missing_synchronize", missing_synchronize<false>, missing_synchronize<true>},
     {"missing_event_before_collective", missing_event_before_collective<false>,
      missing_event_before_collective<true>},

@@ -1,0 +1,59 @@
+// Faults in the order of a compute stream and the transfers of offloaded state, for faults.cu: two
+// for each direction.
+#pragma once
+
+#include "llmc/offload/store.h"
+#include "llmc/offload/transfers.h"
+#include "test/faults/stream_faults.h"
+
+namespace {
+
+template <class = void>
+__global__ void use_kernel(float* slot) {
+  slot[global_thread()] *= 2;  // FAULT: early_use busy_slot early_leave early_reuse
+}
+
+// A value arrives in a slot, is changed there, and leaves again; then the next one follows.
+template <bool AwaitsArrival, bool FreesSlot, bool FollowsUse, bool AwaitsDeparture>
+void move_values() {
+  Buffer<float> slot(kCount);
+  const std::int64_t bytes = kCount * static_cast<std::int64_t>(sizeof(float));
+  HostStore store;
+  store.allocate(2 * bytes);
+  Transfers transfers;
+  Stream compute;
+  Event arrived, left;
+  const auto use = [&] { launch(use_kernel<>, {kBlocks}, kThreads, 0, compute, slot.data()); };
+  use();
+  if (FreesSlot) transfers.follow(compute);
+  store.read(slot.data(), 0, bytes, transfers.stream());
+  arrived.record(transfers.stream());
+  if (AwaitsArrival) compute.wait(arrived);
+  use();
+  if (FollowsUse) transfers.follow(compute);
+  store.write(bytes, slot.data(), bytes, transfers.stream());
+  left.record(transfers.stream());
+  if (AwaitsDeparture) compute.wait(left);
+  use();
+  compute.synchronize();
+  transfers.stream().synchronize();
+}
+
+template <bool Fixed>
+void early_use() {
+  move_values<Fixed, true, true, true>();
+}
+template <bool Fixed>
+void busy_slot() {
+  move_values<true, Fixed, true, true>();
+}
+template <bool Fixed>
+void early_leave() {
+  move_values<true, true, Fixed, true>();
+}
+template <bool Fixed>
+void early_reuse() {
+  move_values<true, true, true, Fixed>();
+}
+
+}  // namespace
