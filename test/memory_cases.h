@@ -53,7 +53,8 @@ inline std::string scratch_directory() {
 // Offloads kinds to a place. The chunks are small, so that a bucket has several.
 inline OffloadPlaces offload_to(const OffloadPlace& place, bool optimizer, bool gradients,
                                 bool parameters, bool activations) {
-  OffloadPlaces places{.chunk = 2048};
+  OffloadPlaces places;
+  places.chunk = 2048;
   if (optimizer) places.optimizer = place;
   if (gradients) places.gradients = place;
   if (parameters) places.parameters = place;

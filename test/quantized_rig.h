@@ -101,7 +101,8 @@ inline void change_tensors(const fs::path& directory,
   {
     const SafetensorsFile file(directory / kWeightsName);
     for (const TensorEntry& tensor : file.tensors()) {
-      tensors[tensor.name] = {tensor, {tensor.bytes.begin(), tensor.bytes.end()}};
+      const MappedFile map = file.map(tensor);
+      tensors[tensor.name] = {tensor, {map.bytes().begin(), map.bytes().end()}};
     }
   }
   change(tensors);

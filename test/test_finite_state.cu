@@ -70,9 +70,7 @@ void replace_float(const std::filesystem::path& path, const std::string& tensor,
   std::string bytes = read_file(path);
   {
     const SafetensorsFile file(path);
-    const auto* const end = file.tensors().back().bytes.data() + file.tensors().back().bytes.size();
-    const auto offset =
-        bytes.size() - static_cast<std::size_t>(end - file.find(tensor)->bytes.data());
+    const auto offset = static_cast<std::size_t>(file.find(tensor)->begin);
     std::memcpy(bytes.data() + offset + static_cast<std::size_t>(4 * index), &value, 4);
   }
   write_file(path, bytes);

@@ -53,6 +53,7 @@ FILES = {
         ([*EVALUATION, "--val", "text.txt", "--log", "zero.jsonl"], "zero.jsonl", []),
         ([*RUN, "--final-samples-out", "samples.txt", "--final-samples-tokens", 16], "samples.txt", ["samples.txt"]),
         ([*RUN, "--profile", 1, "--profile-out", "profile.jsonl"], "profile.jsonl", ["profile.jsonl"]),
+        ([*RUN, "--offload", "optimizer=scratch"], "scratch", []),
         ([*RUN, "--out", "ckpt"], "step_000002", ["ckpt/step_000002/manifest.json"]),
         (["--dry-run", *SMALL, "--pp", 2, "--grad-accum", 2, "--ranks", 2, "--dump-schedule", "plan.csv"], "plan.csv",
          ["plan.csv"]),
@@ -74,7 +75,7 @@ FILES = {
 INPUT_FLAGS = {"--train", "--val", "--tokenizer", "--init-from", "--pp-schedule", "--eval", "--model", "--file",
                "--prompts", "--calibrate", "--base", "--base-log", "inputs"}
 CACHE_FLAGS = {"--cache-dir"}
-CALLS_FOR_SPACE = {"write", "open", "openat", "fallocate", "fsync", "mkdir", "rename", "renameat2"}
+CALLS_FOR_SPACE = {"write", "pwrite", "posix_fallocate", "open", "openat", "fallocate", "fsync", "mkdir", "rename", "renameat2"}
 
 
 def full_device():

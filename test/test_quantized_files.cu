@@ -70,6 +70,7 @@ TEST_SUITE("quantized_files") {
       std::vector<float> values(static_cast<std::size_t>(spec.size()));
       original.load(spec.name, spec.shape, values.data());
       const TensorEntry& tensor = file.get("transformer." + spec.name, spec.shape);
+      const MappedFile map = file.map(tensor);
       if (spec.shape.size() == 1 || spec.name == "wpe.weight") {
         CHECK(tensor.dtype == TensorDtype::bf16);
         CHECK(file.find("transformer." + spec.name + "_scale") == nullptr);
@@ -83,7 +84,7 @@ TEST_SUITE("quantized_files") {
       for (std::size_t i = 0; i < values.size(); ++i) {
         const std::size_t columns = static_cast<std::size_t>(spec.shape[1]);
         const float scale = scales[rows ? i / columns : i % columns];
-        const float number = scale * static_cast<float>(static_cast<std::int8_t>(tensor.bytes[i]));
+        const float number = scale * static_cast<float>(static_cast<std::int8_t>(map.bytes()[i]));
         const float rounded = to_float(from_float<bf16>(values[i]));
         CHECK(std::abs(number - rounded) <= 0.5001f * scale);
       }

@@ -90,7 +90,8 @@ TEST_SUITE("tensor plan") {
               CAPTURE(choice_name(mode));
               CAPTURE(blocks);
               config.ranks.sequence_parallel = sequence_parallel;
-              config.memory = {mode, blocks};
+              config.memory.recompute = mode;
+              config.memory.recompute_blocks = blocks;
               const auto bytes = recompute_bytes(config.shape, rows, t, sequence_parallel, mode);
               const ActivationBytes kept =
                   activation_bytes(config.shape, rows, t, sequence_parallel);

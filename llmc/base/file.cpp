@@ -113,9 +113,6 @@ std::uint64_t checksum_of_file(const std::filesystem::path& path) {
   return sum.value();
 }
 
-namespace {
-
-// Throws if a file has only the text that Git stores in place of a large file.
 void refuse_lfs_pointer(std::string_view content, const std::filesystem::path& path) {
   constexpr std::size_t kMaxPointer = 1024;  // of the format
   constexpr std::string_view kBeginning = "version https://git-lfs.github.com/spec/";
@@ -123,8 +120,6 @@ void refuse_lfs_pointer(std::string_view content, const std::filesystem::path& p
   fail(path.string() + " is a Git LFS pointer: the file itself has not been downloaded",
        "run `git lfs pull` in its repository, or download the file");
 }
-
-}  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
   std::string text;
@@ -146,9 +141,21 @@ MappedFile::MappedFile(const FileDescriptor& fd, const std::filesystem::path& pa
   refuse_lfs_pointer({static_cast<const char*>(data), size_}, path);
 }
 
+MappedFile::MappedFile(const FileDescriptor& fd, const std::filesystem::path& path,
+                       std::int64_t begin, std::int64_t size) {
+  if (size == 0) return;
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE), first = begin / page * page;
+  skipped_ = static_cast<std::size_t>(begin - first);
+  size_ = static_cast<std::size_t>(size) + skipped_;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), first);
+  if (data == MAP_FAILED) fail_file("map", path, errno);
+  data_ = static_cast<const std::byte*>(data);
+}
+
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(skipped_, other.skipped_);
   return *this;
 }
 

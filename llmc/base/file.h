@@ -41,6 +41,9 @@ std::string byte_text(std::int64_t bytes);
 
 // ---- reading -------------------------------------------------------------------------------
 
+// Throws if the content of a file is only the text that Git LFS stores in place of a large file.
+void refuse_lfs_pointer(std::string_view content, const std::filesystem::path& path);
+
 // Owns a file descriptor.
 class FileDescriptor {
  public:
@@ -103,16 +106,22 @@ class MappedFile {
       : MappedFile(open_for_reading(path), path) {}
   // Maps an open file, which errors call `path`. The map stays valid if `fd` is closed.
   MappedFile(const FileDescriptor& fd, const std::filesystem::path& path);
+  // Maps the bytes [begin, begin + size) of an open file, which the file must have.
+  MappedFile(const FileDescriptor& fd, const std::filesystem::path& path, std::int64_t begin,
+             std::int64_t size);
   MappedFile(MappedFile&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        skipped_(std::exchange(other.skipped_, 0)) {}
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return {data_ + skipped_, size_ - skipped_}; }
 
  private:
-  const std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
+  const std::byte* data_ = nullptr;  // of the map, which begins at a page
+  std::size_t size_ = 0;             // of the map
+  std::size_t skipped_ = 0;          // bytes of the map before those that are wanted
 };
 
 // ---- writing -------------------------------------------------------------------------------

@@ -66,7 +66,8 @@ class RunState : public LoadableWeights {
   virtual void require_representable(const ParameterSpec& spec,
                                      std::span<const float> values) const = 0;
   // In these, a rank keeps what it holds. In set_weight() of LoadableWeights, all ranks throw if
-  // the dtype cannot hold a number. Moments of frozen parameters are ignored.
+  // the dtype cannot hold a number. Moments of frozen parameters are ignored. Of the two moments,
+  // one may be null on all ranks, which leaves it as it is.
   virtual void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                            Stream& stream) = 0;
   // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.

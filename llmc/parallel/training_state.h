@@ -162,6 +162,7 @@ class TrainingState final : public RunState {
     if (!spec.is_held || !spec.trainable) return;
     const OwnedPart part = layout_.own_values(spec);
     const auto set_moment = [&](StateArray<float>& moments, const float* values) {
+      if (values == nullptr) return;
       with_local_values(spec, values, [&](const float* local) {
         set(moments, part.shard_offset, local + part.first, part.size, stream);
       });
@@ -192,6 +193,7 @@ class TrainingState final : public RunState {
       return set_zeros(spec, second);
     }
     const auto get_moment = [&](StateArray<float>& moments, float* values) {
+      if (values == nullptr) return;
       collect<float>(spec, values, stream, [&](const OwnedPart& part) {
         return StateOperand{&moments, part.shard_offset, Use::read};
       });
@@ -333,7 +335,7 @@ class TrainingState final : public RunState {
 
   // Writes spec.size() zeros on rank 0.
   void set_zeros(const ParameterSpec& spec, float* values) const {
-    if (first_rank()) std::fill_n(values, spec.size(), 0.0f);
+    if (first_rank() && values != nullptr) std::fill_n(values, spec.size(), 0.0f);
   }
 
   // Calls use(local) with the values of this rank's part of the parameter, of which `values` has

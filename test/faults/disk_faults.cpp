@@ -150,6 +150,21 @@ int fallocate(int fd, int mode, off_t offset, off_t length) {
                     [&] { return real("fallocate", ::fallocate)(fd, mode, offset, length); });
 }
 
+// Returns an error instead of setting errno.
+int posix_fallocate(int fd, off_t offset, off_t length) {
+  const int failed = with_fault("posix_fallocate", path_of(fd), true, [&] {
+    const int error = real("posix_fallocate", ::posix_fallocate)(fd, offset, length);
+    errno = error;
+    return error == 0 ? 0 : -1;
+  });
+  return failed == 0 ? 0 : errno;
+}
+
+ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  return with_fault("pwrite", path_of(fd), true,
+                    [&] { return real("pwrite", ::pwrite)(fd, bytes, size, offset); });
+}
+
 int ftruncate(int fd, off_t length) noexcept {
   return with_fault("ftruncate", path_of(fd), false,
                     [&] { return real("ftruncate", ::ftruncate)(fd, length); });

@@ -13,12 +13,13 @@ inline void read_safetensors(std::string_view file) {
     const auto content = llmc::parse_safetensors(bytes_of(file), kName);
     std::size_t sum = 0;
     for (const llmc::TensorEntry& tensor : content.tensors) {
-      expect(llmc::tensor_bytes(tensor) == std::ssize(tensor.bytes),
+      const std::span<const std::byte> bytes = tensor.in(bytes_of(file));
+      expect(llmc::tensor_bytes(tensor) == std::ssize(bytes),
              "a tensor has the bytes of its shape");
-      sum += tensor.bytes.size();
+      sum += bytes.size();
       std::vector<float> values(
-          static_cast<std::size_t>(tensor.bytes.empty() ? 0 : *llmc::checked_count(tensor.shape)));
-      llmc::convert_to_float(tensor.dtype, tensor.bytes, values.data());
+          static_cast<std::size_t>(bytes.empty() ? 0 : *llmc::checked_count(tensor.shape)));
+      llmc::convert_to_float(tensor.dtype, bytes, values.data());
     }
     expect(sum <= file.size(), "tensors do not overlap");
   });

@@ -66,10 +66,16 @@ std::vector<std::string> CheckpointReader::tensors() {
 }
 
 void CheckpointReader::load(const std::string& name, const Shape& shape, float* dst) {
-  std::vector<std::byte> scratch;
-  const std::span<const std::byte> bytes = assemble(name, shape, scratch);
+  const auto entry = index().find(name);
+  const bool is_whole =
+      entry != index().end() && entry->second.size() == 1 && entry->second.front().slice.is_whole();
+  if (is_whole && entry->second.front().slice.shape == shape) {
+    const StoredSlice& slice = entry->second.front();
+    return open(slice.file).read_as_float(*slice.entry, dst);
+  }
+  const TensorBytes stored = bytes_of(name, shape);
   const TensorDtype dtype = index().at(name).front().slice.dtype;
-  read_floats(dtype, shape, bytes, dst, [&] { return label(name); });
+  read_floats(dtype, shape, stored.bytes(), dst, [&] { return label(name); });
 }
 
 std::string CheckpointReader::label(const std::string& name) {
@@ -80,8 +86,8 @@ std::string CheckpointReader::label(const std::string& name) {
 }
 
 void CheckpointReader::load_bytes(const TensorHeader& tensor, void* dst) {
-  std::vector<std::byte> scratch;
-  const std::span<const std::byte> bytes = assemble(tensor.name, tensor.shape, scratch);
+  const TensorBytes stored = bytes_of(tensor.name, tensor.shape);
+  const std::span<const std::byte> bytes = stored.bytes();
   const TensorDtype dtype = index().at(tensor.name).front().slice.dtype;
   if (dtype != tensor.dtype) {
     fail(directory_.string() + ": tensor " + tensor.name + " has dtype " +
@@ -141,7 +147,7 @@ const CheckpointReader::Index& CheckpointReader::index() {
                     shape_text(tensor.shape) + ", but its slice in the manifest has another");
         parts.erase(part);
       }
-      index[slice.name].push_back({slice, tensor.bytes, file.name});
+      index[slice.name].push_back({slice, file.name, &tensor});
     }
     if (parts.empty()) continue;
     const auto& [stored, slice] = *parts.begin();
@@ -152,8 +158,8 @@ const CheckpointReader::Index& CheckpointReader::index() {
   return *index_;
 }
 
-std::span<const std::byte> CheckpointReader::assemble(const std::string& name, const Shape& shape,
-                                                      std::vector<std::byte>& scratch) {
+CheckpointReader::TensorBytes CheckpointReader::bytes_of(const std::string& name,
+                                                         const Shape& shape) {
   const auto entry = index().find(name);
   if (entry == index().end()) fail(directory_.string() + " has no tensor " + name);
   const std::vector<StoredSlice>& stored = entry->second;
@@ -162,13 +168,17 @@ std::span<const std::byte> CheckpointReader::assemble(const std::string& name, c
     fail(directory_.string() + ": tensor " + name + " has shape " + shape_text(first.shape) +
          ", expected " + shape_text(shape));
   }
-  if (stored.size() == 1 && first.is_whole()) return stored.front().bytes;
+  const auto map = [&](const StoredSlice& part) { return open(part.file).map(*part.entry); };
+  if (stored.size() == 1 && first.is_whole()) return {.map = map(stored.front()), .assembled = {}};
   std::vector<Slice> slices;
   for (const StoredSlice& part : stored) slices.push_back(part.slice);
   check_slices_cover(slices);
-  scratch.resize(static_cast<std::size_t>(tensor_bytes({name, first.dtype, shape})));
-  for (const StoredSlice& part : stored) copy_slice_into(part.slice, part.bytes, scratch.data());
-  return scratch;
+  TensorBytes result;
+  result.assembled.resize(static_cast<std::size_t>(tensor_bytes({name, first.dtype, shape})));
+  for (const StoredSlice& part : stored) {
+    copy_slice_into(part.slice, map(part).bytes(), result.assembled.data());
+  }
+  return result;
 }
 
 CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {

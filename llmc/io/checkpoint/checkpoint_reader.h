@@ -74,8 +74,8 @@ class CheckpointReader {
  private:
   struct StoredSlice {
     Slice slice;
-    std::span<const std::byte> bytes;
     std::string file;  // without its directory
+    const TensorEntry* entry;
   };
   using Index = std::map<std::string, std::vector<StoredSlice>>;
 
@@ -86,10 +86,16 @@ class CheckpointReader {
   // Returns the slices of each tensor in all files of tensors.
   const Index& index();
 
-  // Returns the bytes of a tensor: a view of the file if it is stored there in one piece, else
-  // assembled in `scratch`.
-  std::span<const std::byte> assemble(const std::string& name, const Shape& shape,
-                                      std::vector<std::byte>& scratch);
+  // The bytes of a tensor: mapped if a file has it in one piece, else assembled from its slices.
+  struct TensorBytes {
+    MappedFile map;
+    std::vector<std::byte> assembled;
+
+    std::span<const std::byte> bytes() const {
+      return assembled.empty() ? map.bytes() : std::span<const std::byte>(assembled);
+    }
+  };
+  TensorBytes bytes_of(const std::string& name, const Shape& shape);
 
   std::filesystem::path directory_;
   Manifest manifest_;

@@ -74,19 +74,30 @@ void check_elements(std::span<const float> values, const Shape& shape, const IsW
                      hint);
 }
 
-// Sets dst to the elements of a tensor of a file as float (convert_to_float). Throws if the dtype
-// cannot be converted, or if an element is not finite. label() returns the name of the file and of
-// the tensor.
-template <class Label>
-void read_floats(TensorDtype dtype, const Shape& shape, std::span<const std::byte> bytes,
-                 float* dst, const Label& label) {
-  if (!convert_to_float(dtype, bytes, dst)) {
-    fail(label() + " has dtype " + tensor_dtype_name(dtype), "allowed: F32, BF16, F16 or F64");
-  }
-  const auto count = bytes.size() / static_cast<std::size_t>(tensor_dtype_bytes(dtype));
+// Sets dst to the elements of a tensor of a file as float (convert_to_float).
+// for_each_piece(use) calls use(bytes) for consecutive pieces of whole elements. Throws if the
+// dtype cannot be converted, or if an element is not finite. label() returns the name of the file
+// and of the tensor.
+template <class Pieces, class Label>
+void read_float_pieces(TensorDtype dtype, const Shape& shape, const Pieces& for_each_piece,
+                       float* dst, const Label& label) {
+  std::size_t count = 0;
+  for_each_piece([&](std::span<const std::byte> bytes) {
+    if (!convert_to_float(dtype, bytes, dst + count)) {
+      fail(label() + " has dtype " + tensor_dtype_name(dtype), "allowed: F32, BF16, F16 or F64");
+    }
+    count += bytes.size() / static_cast<std::size_t>(tensor_dtype_bytes(dtype));
+  });
   const bool rounded = dtype == TensorDtype::f64;  // large numbers become infinite
   check_elements({dst, count}, shape, is_not_finite, rounded ? "not finite in fp32" : "not finite",
                  label, kDivergedHint);
+}
+// The same for bytes in memory.
+template <class Label>
+void read_floats(TensorDtype dtype, const Shape& shape, std::span<const std::byte> bytes,
+                 float* dst, const Label& label) {
+  read_float_pieces(
+      dtype, shape, [&](const auto& use) { use(bytes); }, dst, label);
 }
 
 }  // namespace llmc

@@ -345,9 +345,10 @@ void HuggingFaceWeights::tie_head() {
   locations_.emplace(kEmbedding, head->second);
   const TensorEntry& logits = entry(kHead);
   const TensorEntry& embedding = entry(kEmbedding);
-  const bool is_equal =
-      logits.dtype == embedding.dtype && logits.shape == embedding.shape &&
-      std::memcmp(logits.bytes.data(), embedding.bytes.data(), logits.bytes.size()) == 0;
+  const MappedFile logits_map = file_of(kHead).map(logits);
+  const MappedFile embedding_map = file_of(kEmbedding).map(embedding);
+  const bool is_equal = logits.dtype == embedding.dtype && logits.shape == embedding.shape &&
+                        std::ranges::equal(logits_map.bytes(), embedding_map.bytes());
   if (!is_equal) {
     fail(directory_.string() + ": lm_head.weight differs from transformer.wte.weight",
          "if the head has weights of its own, config.json needs \"tie_word_embeddings\": false");

@@ -108,6 +108,11 @@ class HuggingFaceWeights {
     return file_of(name).get(location(name).stored_name, shape);
   }
 
+  // Maps its bytes. Throws like get().
+  MappedFile map(const std::string& name, const Shape& shape) const {
+    return file_of(name).map(get(name, shape));
+  }
+
   // Returns the stored dtype of a tensor. Throws if the tensor is missing.
   TensorDtype dtype(const std::string& name) const { return entry(name).dtype; }
 

@@ -59,9 +59,10 @@ template <class Stored>
 std::vector<Stored> read_stored(const HuggingFaceWeights& weights, const std::string& name,
                                 const Shape& shape, TensorDtype dtype) {
   require_dtype(weights, name, dtype);
-  const TensorEntry& tensor = weights.get(name, shape);
-  std::vector<Stored> values(tensor.bytes.size() / sizeof(Stored));
-  if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  const MappedFile map = weights.map(name, shape);
+  const std::span<const std::byte> bytes = map.bytes();
+  std::vector<Stored> values(bytes.size() / sizeof(Stored));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 

@@ -1,5 +1,6 @@
 #include "llmc/io/checkpoint/safetensors.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +30,12 @@ namespace {
 
 // ---- reading -------------------------------------------------------------------------------
 
-TensorEntry parse_tensor(const std::string& name, const Json& json, std::span<const std::byte> data,
+// The bytes of a file after its header.
+struct DataRange {
+  std::int64_t begin, size;
+};
+
+TensorEntry parse_tensor(const std::string& name, const Json& json, const DataRange& data,
                          const std::string& file) {
   const std::string what = label(file, name);
   if (!json.is_object()) fail(what + ": its description is not a JSON object");
@@ -58,10 +64,9 @@ TensorEntry parse_tensor(const std::string& name, const Json& json, std::span<co
   if (range.size() != 2) fail(what + ": data_offsets are not two numbers");
   const std::int64_t begin = range[0];
   const std::int64_t end = range[1];
-  const auto size = static_cast<std::int64_t>(data.size());
-  if (begin > end || end > size) {
+  if (begin > end || end > data.size) {
     fail(what + ": data_offsets " + shape_text(range) + " are outside the file, which holds " +
-             std::to_string(size) + " bytes of tensors",
+             std::to_string(data.size) + " bytes of tensors",
          "copy or download the file again: it may be truncated");
   }
   if (end - begin != *bytes) {
@@ -69,23 +74,24 @@ TensorEntry parse_tensor(const std::string& name, const Json& json, std::span<co
          dtype_name + " and shape " + printable(shape_text(tensor.shape)) + " need " +
          std::to_string(*bytes));
   }
-  tensor.bytes = data.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(*bytes));
+  tensor.begin = data.begin + begin;
+  tensor.size = *bytes;
   return tensor;
 }
 
 // Throws unless the tensors, in the order of their bytes, cover the data exactly.
-void check_cover(const std::vector<TensorEntry>& tensors, std::span<const std::byte> data,
+void check_cover(const std::vector<TensorEntry>& tensors, const DataRange& data,
                  const std::string& file) {
-  const std::byte* at = data.data();
+  std::int64_t at = data.begin;
   for (const TensorEntry& tensor : tensors) {
-    if (tensor.bytes.data() != at) {
-      const bool gap = tensor.bytes.data() > at;
-      fail(label(file, tensor.name) +
-           (gap ? ": a gap before its bytes" : ": its bytes overlap those of another tensor"));
+    if (tensor.begin != at) {
+      fail(label(file, tensor.name) + (tensor.begin > at
+                                           ? ": a gap before its bytes"
+                                           : ": its bytes overlap those of another tensor"));
     }
-    at += tensor.bytes.size();
+    at += tensor.size;
   }
-  const auto rest = data.data() + data.size() - at;
+  const std::int64_t rest = data.begin + data.size - at;
   if (rest != 0) {
     fail(file + ": " + std::to_string(rest) + " bytes at the end belong to no tensor");
   }
@@ -95,30 +101,40 @@ void check_cover(const std::vector<TensorEntry>& tensors, std::span<const std::b
 
 }  // namespace safetensors_detail
 
-SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
-  constexpr std::size_t kLength = 8;
-  const char* kHint = "check that this is a safetensors file and that it is complete";
-  if (bytes.size() < kLength) {
-    fail(file + ": too short for a safetensors file (" + std::to_string(bytes.size()) + " bytes)",
-         kHint);
+namespace {
+
+constexpr std::int64_t kLengthBytes = 8;
+constexpr const char* kFileHint = "check that this is a safetensors file and that it is complete";
+
+// The length of the header, which is at the start of a file of `size` bytes.
+std::int64_t header_length(std::span<const std::byte> start, std::int64_t size,
+                           const std::string& file) {
+  if (size < kLengthBytes) {
+    fail(file + ": too short for a safetensors file (" + std::to_string(size) + " bytes)",
+         kFileHint);
   }
   std::uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), kLength);
+  std::memcpy(&length, start.data(), kLengthBytes);
   if (length > static_cast<std::uint64_t>(kSafetensorsMaxHeader)) {
     fail(file + ": a header of " + std::to_string(length) +
              " bytes is longer than the format allows",
-         kHint);
+         kFileHint);
   }
-  if (length > bytes.size() - kLength) {
+  if (length > static_cast<std::uint64_t>(size - kLengthBytes)) {
     fail(file + ": the header should have " + std::to_string(length) + " bytes, the file has " +
-             std::to_string(bytes.size() - kLength) + " after the length",
+             std::to_string(size - kLengthBytes) + " after the length",
          "copy or download the file again: it may be truncated");
   }
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLength,
-                              static_cast<std::size_t>(length));
-  const std::span<const std::byte> data = bytes.subspan(kLength + text.size());
+  return static_cast<std::int64_t>(length);
+}
+
+// Parses the header `text` of a file of `size` bytes.
+SafetensorsContent parse_content(std::string_view text, std::int64_t size,
+                                 const std::string& file) {
+  const std::int64_t begin = kLengthBytes + std::ssize(text);
+  const safetensors_detail::DataRange data{begin, size - begin};
   // The format requires '{' first: no space, no byte-order mark.
-  if (!text.starts_with('{')) fail(file + ": the header does not begin with '{'", kHint);
+  if (!text.starts_with('{')) fail(file + ": the header does not begin with '{'", kFileHint);
   const Json header = parse_json(text, file + ": the header");
 
   SafetensorsContent content;
@@ -135,15 +151,38 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
   // Names come sorted from the parser; a stable sort keeps that order among empty tensors.
   std::stable_sort(content.tensors.begin(), content.tensors.end(),
                    [](const auto& a, const auto& b) {
-                     return std::pair(a.bytes.data(), a.bytes.size()) <
-                            std::pair(b.bytes.data(), b.bytes.size());
+                     return std::pair(a.begin, a.size) < std::pair(b.begin, b.size);
                    });
   safetensors_detail::check_cover(content.tensors, data, file);
   return content;
 }
 
+// Parses an open file, of which it reads only the header.
+SafetensorsContent read_content(const FileDescriptor& fd, const std::filesystem::path& path) {
+  const struct stat status = status_of(fd, path);
+  require(S_ISREG(status.st_mode), path.string() + " is not a regular file");
+  const std::int64_t size = status.st_size;
+  const MappedFile start(fd, path, 0, std::min<std::int64_t>(size, 1 << 12));
+  refuse_lfs_pointer({reinterpret_cast<const char*>(start.bytes().data()), start.bytes().size()},
+                     path);
+  const std::int64_t length = header_length(start.bytes(), size, path.string());
+  const MappedFile header(fd, path, kLengthBytes, length);
+  const std::span<const std::byte> text = header.bytes();
+  return parse_content({reinterpret_cast<const char*>(text.data()), text.size()}, size,
+                       path.string());
+}
+
+}  // namespace
+
+SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+  const std::int64_t length = header_length(bytes, std::ssize(bytes), file);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
+                              static_cast<std::size_t>(length));
+  return parse_content(text, std::ssize(bytes), file);
+}
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), map_(path), content_(parse_safetensors(map_.bytes(), path.string())) {
+    : path_(path), fd_(open_for_reading(path)), content_(read_content(fd_, path)) {
   for (std::size_t i = 0; i < content_.tensors.size(); ++i) {
     by_name_.emplace(content_.tensors[i].name, i);
   }
@@ -171,8 +210,15 @@ const TensorEntry& SafetensorsFile::get(const std::string& name, const Shape& sh
 }
 
 void SafetensorsFile::read_as_float(const TensorEntry& tensor, float* dst) const {
-  read_floats(tensor.dtype, tensor.shape, tensor.bytes, dst,
-              [&] { return safetensors_detail::label(path_.string(), tensor.name); });
+  constexpr std::int64_t kPiece = 1 << 24;  // bytes that are mapped at a time
+  const auto for_each_piece = [&](const auto& use) {
+    for (std::int64_t first = 0; first < std::max<std::int64_t>(1, tensor.size); first += kPiece) {
+      const std::int64_t size = std::min(kPiece, tensor.size - first);
+      use(MappedFile(fd_, path_, tensor.begin + first, size).bytes());
+    }
+  };
+  read_float_pieces(tensor.dtype, tensor.shape, for_each_piece, dst,
+                    [&] { return safetensors_detail::label(path_.string(), tensor.name); });
 }
 
 // ---- writing -------------------------------------------------------------------------------

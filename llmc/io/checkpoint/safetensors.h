@@ -1,7 +1,7 @@
 // safetensors, the file format of Hugging Face weights. It begins with 8 bytes with the length N of
 // a header (little-endian). N bytes of JSON follow, with each tensor's name, dtype, shape and byte
 // range. Then come the tensors, row-major, without gaps (https://huggingface.co/docs/safetensors).
-// The reader maps the file and trusts nothing in it; the writer streams.
+// The reader maps one tensor at a time and trusts nothing in the file; the writer streams.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,14 @@
 
 namespace llmc {
 
-// A tensor in a mapped file.
+// A tensor in a file, of which it has the bytes [begin, begin + size).
 struct TensorEntry : TensorHeader {
-  std::span<const std::byte> bytes;  // valid while the file is open; may be unaligned
+  std::int64_t begin = 0, size = 0;
+
+  // These bytes of a whole file.
+  std::span<const std::byte> in(std::span<const std::byte> file) const {
+    return file.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size));
+  }
 };
 
 struct SafetensorsContent {
@@ -39,11 +44,11 @@ inline std::string label(const std::string& file, const std::string& tensor) {
 
 }  // namespace safetensors_detail
 
-// Parses a whole file in `bytes`, which the result points into. Errors call it `file`. Throws
-// unless the file is valid.
+// Parses a whole file. Errors call it `file`. Throws unless the file is valid.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
-// An open file. Movable; entries stay valid as long as it exists.
+// An open file. Movable; entries stay valid as long as it exists. Only the tensor that is read is
+// mapped, so a file may be larger than the address space that is left.
 class SafetensorsFile {
  public:
   // Throws an `Error` that names the file and, if a tensor is at fault, the tensor.
@@ -61,6 +66,11 @@ class SafetensorsFile {
   // Throws if there is no such tensor or it has another shape.
   const TensorEntry& get(const std::string& name, const Shape& shape) const;
 
+  // Maps the bytes of a tensor, whose address may be unaligned.
+  MappedFile map(const TensorEntry& tensor) const {
+    return {fd_, path_, tensor.begin, tensor.size};
+  }
+
   // Converts an F32, BF16, F16 or F64 tensor to float; throws for other dtypes, and if an element
   // is not finite. `dst` has room for the elements of the tensor.
   void read_as_float(const TensorEntry& tensor, float* dst) const;
@@ -70,7 +80,7 @@ class SafetensorsFile {
 
  private:
   std::filesystem::path path_;
-  MappedFile map_;
+  FileDescriptor fd_;
   SafetensorsContent content_;
   std::unordered_map<std::string, std::size_t> by_name_;
 };

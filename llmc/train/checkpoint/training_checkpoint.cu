@@ -46,13 +46,13 @@ void collect_weights(RunState& state, Stream& stream, const Write& write) {
 }
 template <class Write>
 void collect_moments(RunState& state, Stream& stream, const Write& write) {
-  std::vector<float> m, v;
+  std::vector<float> values;
   for (const bool first : {true, false}) {
     for (const ParameterSpec& spec : state.table().specs()) {
-      m.resize(static_cast<std::size_t>(spec.size()));
-      v.resize(m.size());
-      state.get_moments(spec, m.data(), v.data(), stream);
-      write((first ? "first_moment." : "second_moment.") + spec.name, spec, first ? m : v);
+      values.resize(static_cast<std::size_t>(spec.size()));
+      state.get_moments(spec, first ? values.data() : nullptr, first ? nullptr : values.data(),
+                        stream);
+      write((first ? "first_moment." : "second_moment.") + spec.name, spec, values);
     }
   }
 }
@@ -184,13 +184,13 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
         std::to_string(reader.state("seed").unsigned_integer("seed")));
   check("--dtype", dtype_name(state.dtype()), reader.state("dtype").text("dtype"));
   WorkProgress progress("loading " + path.string(), state.table().count());
-  std::vector<float> first, second;
+  std::vector<float> values;  // of one tensor at a time
   for (const ParameterSpec& spec : state.table().specs()) {
-    const auto load = [&](const std::string& name, std::vector<float>& values) {
+    const auto load = [&](const std::string& name, bool may_be_negative = true) {
       values.resize(static_cast<std::size_t>(spec.size()));
       if (state.first_rank()) {
         reader.load(name, spec.shape, values.data());
-        if (&values == &second) {
+        if (!may_be_negative) {
           check_elements(
               values, spec.shape, is_negative, "negative", [&] { return reader.label(name); },
               "resume from another checkpoint");
@@ -198,11 +198,12 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
       }
       state.broadcast(values, stream);
     };
-    load(huggingface_name(spec.name), first);
-    state.set_weight(spec, first.data(), stream);
-    load("first_moment." + spec.name, first);
-    load("second_moment." + spec.name, second);
-    state.set_moments(spec, first.data(), second.data(), stream);
+    load(huggingface_name(spec.name));
+    state.set_weight(spec, values.data(), stream);
+    load("first_moment." + spec.name);
+    state.set_moments(spec, values.data(), nullptr, stream);
+    load("second_moment." + spec.name, false);
+    state.set_moments(spec, nullptr, values.data(), stream);
     progress.add(spec.size());
   }
   OptimizerState optimizer{};
