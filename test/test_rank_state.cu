@@ -16,7 +16,7 @@
 #include "llmc/config/model_name.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/pretrained.h"
-#include "llmc/plan/memory_hint.h"
+#include "llmc/plan/fit_hint.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/step_traffic.h"
 #include "llmc/train/checkpoint/training_checkpoint.h"
@@ -292,22 +292,26 @@ TEST_SUITE("rank state") {
       return planned_bytes(Dtype::bf16, model, other, context);
     };
     CHECK(bytes_at(3) < bytes_at(2));
-    CHECK(fit_hint(Dtype::bf16, model, shape, context, bytes_at(2)) == "use --zero 2, which fits");
-    CHECK(fit_hint(Dtype::bf16, model, shape, context, bytes_at(2) - 1) ==
-          "use --zero 3, which fits");
-    CHECK(fit_hint(Dtype::bf16, model, shape, context, bytes_at(3) - 1) ==
-          "use --zero 3 and --batch-size 1, which fits; --grad-accum keeps the global batch large");
+    // One sequence per micro-batch, so that no smaller one fits.
+    const auto hint = [&](std::int64_t free_bytes) {
+      return fit_hint({Dtype::bf16, model, shape, make_mesh(4, 4), free_bytes});
+    };
+    shape.B = 1;
+    CHECK(hint(bytes_at(2)).starts_with("use --zero 2, which fits ("));
+    CHECK(hint(bytes_at(3)).starts_with("use --zero 3, which fits ("));
+    CHECK(hint(bytes_at(3) - 1).starts_with("use --recompute selective --zero 3, which fits ("));
 
     Context tensor({}, Ranks(make_mesh(4, 2, 2), 0));
     shape.zero_stage = 3;
+    shape.recompute = Recompute::full;
     const auto bytes_with = [&](bool sequence_parallel) {
       RunShape other = shape;
       other.sequence_parallel = sequence_parallel;
       return planned_bytes(Dtype::bf16, model, other, tensor);
     };
     CHECK(bytes_with(true) < bytes_with(false));
-    CHECK(fit_hint(Dtype::bf16, model, shape, tensor, bytes_with(true)) ==
-          "use --sequence-parallel, which fits");
+    CHECK(fit_hint({Dtype::bf16, model, shape, make_mesh(4, 2, 2), bytes_with(true)})
+              .starts_with("use --sequence-parallel, which fits ("));
   }
 
   TEST_CASE("memory and traffic of real models follow the table of parallel/README.md") {

@@ -71,11 +71,12 @@ class MemoryPlan {
     outside_.push_back([bytes, create = std::move(create)] { create(bytes); });
   }
 
-  // Bytes in the memory of the device: on a CPU, that is also the host's.
-  static std::int64_t device_bytes(const std::vector<Segment>& segments) {
+  // Bytes in the memory of the device, which on a CPU is also the host's.
+  static std::int64_t device_bytes(const std::vector<Segment>& segments,
+                                   bool is_host_memory = !kCudaTarget) {
     std::int64_t bytes = 0;
     for (const Segment& segment : segments) {
-      const bool is_host = segment.place == Place::host && !kCudaTarget;
+      const bool is_host = segment.place == Place::host && is_host_memory;
       if (segment.place == Place::device || is_host) bytes += segment.bytes;
     }
     return bytes;

@@ -31,11 +31,13 @@ std::int64_t default_batch_size(std::int64_t total_memory, std::int64_t tokens,
 }
 
 std::int64_t largest_memory(Dtype dtype, const ModelConfig& model, const RunShape& shape,
-                            const Mesh& mesh) {
+                            const Mesh& mesh, bool is_host_memory) {
   std::int64_t largest = 0;
   for (int rank = 0; rank < mesh.pipeline_ranks; ++rank) {
     Context context({}, Ranks(mesh, mesh.rank_at(rank, 0, 0, 0)));
-    largest = std::max(largest, planned_bytes(dtype, model, shape, context));
+    largest = std::max(
+        largest,
+        MemoryPlan::device_bytes(planned_segments(dtype, model, shape, context), is_host_memory));
   }
   return largest;
 }
@@ -53,7 +55,7 @@ void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t total_m
         RunShape shape = config.run_shape();
         shape.B = B;
         shape.pipeline = pipeline;
-        return largest_memory(config.precision.dtype, model, shape, config.mesh());
+        return largest_memory(config.precision.dtype, model, shape, config.mesh(), false);
       });
 }
 

@@ -11,6 +11,7 @@
 #include "llmc/config/run_shape.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/dtype.h"
+#include "llmc/device/target.h"
 
 namespace llmc {
 
@@ -25,9 +26,10 @@ std::int64_t default_batch_size(std::int64_t total_memory, std::int64_t tokens,
                                 std::optional<std::int64_t> step_tokens,
                                 const std::function<std::int64_t(std::int64_t B)>& bytes_of);
 
-// The memory of the pipeline rank that needs the most.
+// The device memory of the pipeline rank that needs the most. `is_host_memory`: whether it is also
+// the host's, as on a CPU.
 std::int64_t largest_memory(Dtype dtype, const ModelConfig& model, const RunShape& shape,
-                            const Mesh& mesh);
+                            const Mesh& mesh, bool is_host_memory = !kCudaTarget);
 
 // Sets the defaults of --batch-size and of the tokens of a step for a GPU with `total_memory`
 // bytes per rank. A resumed run has its own.

@@ -20,7 +20,7 @@
 #include "llmc/nn/parameter_table.h"
 #include "llmc/parallel/training_runner.h"
 #include "llmc/plan/default_batch.h"
-#include "llmc/plan/memory_hint.h"
+#include "llmc/plan/fit_hint.h"
 #include "llmc/plan/offload_traffic.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/schedule_dump.h"
@@ -199,14 +199,13 @@ std::int64_t bytes_of_gibibytes(double gibibytes) {
 
 // How to make a run fit into `free_bytes` per rank.
 std::string fitting_settings(const RunConfig& config, std::int64_t free_bytes) {
-  const BytesOfShape bytes_of = [&](const RunShape& shape) {
-    return largest_memory(config.precision.dtype, config.shape, shape, config.mesh());
-  };
-  const RunShape shape = config.run_shape();
-  const std::string hint = fit_hint(shape, config.mesh(), free_bytes, bytes_of);
-  const std::int64_t batch = smaller_batch_that_fits(shape, free_bytes, bytes_of);
-  if (batch == 0 || hint.find("--batch-size") != hint.npos) return hint;
-  return hint + "; or use --batch-size " + std::to_string(batch) + ", which fits too";
+  return fit_hint({.dtype = config.precision.dtype,
+                   .config = config.shape,
+                   .shape = config.run_shape(),
+                   .mesh = config.mesh(),
+                   .free_bytes = free_bytes,
+                   .micro_batches = config.batch.grad_accum,
+                   .is_host_memory = false});
 }
 
 // "fits: ..." if each rank with a GPU of its own has enough memory. Otherwise throws.
@@ -214,7 +213,7 @@ std::string fit_text(const RunConfig& config) {
   const std::int64_t free_bytes = bytes_of_gibibytes(config.ranks.gpu_memory) - kMemoryReserve;
   std::vector<std::int64_t> totals;
   for (const auto& segments : planned_memory(config)) {
-    totals.push_back(MemoryPlan::device_bytes(segments));
+    totals.push_back(MemoryPlan::device_bytes(segments, false));
   }
   const auto largest = std::ranges::max_element(totals);
   const std::string batch = " with --batch-size " + std::to_string(config.batch.batch_size);
