@@ -3,10 +3,11 @@
 // test_mpi_ranks.py and test_nccl_ranks.py compare them.
 //
 //   mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL VOCABULARY
-//                PIPELINE_RANKS CHUNKS STAGE_LAYERS BACKEND
+//                PIPELINE_RANKS CHUNKS STAGE_LAYERS BACKEND [RECOMPUTE OFFLOAD]
 //
 // MICRO_BATCHES are per data rank; SEQUENCE_PARALLEL is 0 or 1; STAGE_LAYERS are the numbers of
-// layers of all stages, such as 2,1,1, or - for even stages; BACKEND is threads, mpi or nccl.
+// layers of all stages, such as 2,1,1, or - for even stages; BACKEND is threads, mpi or nccl;
+// RECOMPUTE and OFFLOAD are values of these flags.
 #define DOCTEST_CONFIG_IMPLEMENT  // rank_rig.h uses helpers of doctest tests
 #include <algorithm>
 #include <chrono>
@@ -62,7 +63,7 @@ struct Arguments {
   bool sequence_parallel;
   std::int64_t vocabulary;
   int pipeline_ranks, chunks;
-  std::string stage_layers, backend;
+  std::string stage_layers, backend, recompute = "none", offload = "none";
 };
 
 RunConfig config_of(const Arguments& arguments) {
@@ -81,6 +82,11 @@ RunConfig config_of(const Arguments& arguments) {
       config.ranks.pp_layers.push_back(count);
   }
   config.shape.layers = layers_of(config);
+  for (const Recompute mode : {Recompute::selective, Recompute::full}) {
+    if (arguments.recompute == choice_name(mode)) config.memory.recompute = mode;
+  }
+  std::istringstream kinds(arguments.offload);
+  for (std::string kind; std::getline(kinds, kind, ',');) config.memory.offload.push_back(kind);
   config.pipeline =
       make_pipeline(config.pipeline_shape(), config.shape.layers, config.stage_layers());
   return config;
@@ -111,9 +117,9 @@ int main(int count, char** texts) {
   SignalRequest::start_thread("mpi_training");
   std::unique_ptr<World> world;
   try {
-    require(count == 12,
+    require(count == 12 || count == 14,
             "usage: mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL "
-            "VOCABULARY PIPELINE_RANKS CHUNKS STAGE_LAYERS|- threads|mpi|nccl");
+            "VOCABULARY PIPELINE_RANKS CHUNKS STAGE_LAYERS|- threads|mpi|nccl [RECOMPUTE OFFLOAD]");
     const auto number = [&](int i) { return std::stoi(texts[i]); };
     const Arguments arguments = {.ranks = number(1),
                                  .zero = number(2),
@@ -125,7 +131,9 @@ int main(int count, char** texts) {
                                  .pipeline_ranks = number(8),
                                  .chunks = number(9),
                                  .stage_layers = texts[10],
-                                 .backend = texts[11]};
+                                 .backend = texts[11],
+                                 .recompute = count == 14 ? texts[12] : "none",
+                                 .offload = count == 14 ? texts[13] : "none"};
     const RunConfig config = config_of(arguments);
     if (arguments.backend == "threads") {
       run_thread_ranks(arguments.ranks, [&](World& threads) { train_and_print(threads, config); });

@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -48,14 +49,15 @@ def test_collectives_of_several_processes(program):
         expect(result.returncode == 0 and result.stdout == f"{ranks} ranks\n", (ranks, result))
 
 
-def expect_equal_training(program, backend, layouts):
+def expect_equal_training(program, backend, layouts, memory=()):
     """Ranks of the backend compute the bits of ranks as threads. A layout: ranks, --zero, --shard-group, micro-batches,
-    --tp, --sequence-parallel, vocabulary; then, if there are pipelines, --pp, --pp-chunks, and --pp-layers or "-"."""
+    --tp, --sequence-parallel, vocabulary; then, if there are pipelines, --pp, --pp-chunks, and --pp-layers or "-".
+    `memory`: values of --recompute and --offload, which the threads do not have."""
     training = Program(program.binary.with_name("mpi_training"))
     for layout in layouts:
         if len(layout) == 7:
             layout = (*layout, 1, 1, "-")
-        result = training.run(layout[0], *layout, backend)  # one mpirun per layout
+        result = training.run(layout[0], *layout, backend, *memory)  # one mpirun per layout
         expect(result.returncode == 0, result)
         threads = training.start([training.binary, *layout, "threads"])
         expect(len(result.stdout.strip()) == 16 and result.stdout == threads.stdout, (layout, result, threads))
@@ -75,6 +77,15 @@ def test_training_of_pipelines_has_the_bits_of_ranks_as_threads(program):
     expect_equal_training(program, "mpi", [
         (2, 0, 1, 4, 1, 0, 31, 2, 1, "1,2"), (4, 2, 2, 4, 1, 0, 31, 2, 2, "-"), (4, 1, 1, 3, 2, 1, 50257, 2, 1, "-"),
         (6, 3, 2, 3, 1, 0, 31, 3, 1, "2,1,1"), (8, 1, 2, 2, 2, 1, 31, 2, 2, "1,2,1,1"), (8, 3, 1, 8, 2, 0, 31, 4, 2, "-")])
+
+
+def test_training_in_less_memory_has_the_bits_of_ranks_as_threads_that_keep_everything(program):
+    layouts = [(2, 2, 2, 3, 1, 0, 31), (2, 0, 1, 2, 2, 0, 31), (2, 0, 1, 2, 2, 1, 31), (4, 3, 2, 4, 1, 0, 31, 2, 2, "-")]
+    with tempfile.TemporaryDirectory() as folder:
+        for recompute, place in (("full", "host"), ("selective", folder)):
+            kinds = ",".join(f"{kind}={place}" for kind in ("optimizer", "gradients", "parameters", "activations"))
+            expect_equal_training(program, "mpi", layouts, (recompute, kinds))
+        expect(not os.listdir(folder), "files are left in the directory")
 
 
 def test_an_error_of_one_rank_ends_all(program):
