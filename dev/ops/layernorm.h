@@ -1,4 +1,5 @@
-// LayerNorm: forward in three forms, forward fused with the residual addition, backward.
+// LayerNorm: forward in three forms, its output again, forward fused with the residual addition,
+// backward.
 #pragma once
 
 #include "dev/harness/op_case.h"
@@ -66,6 +67,43 @@ void forward(OpRunner& runner, Shape s) {
     return std::vector{compare("out", out.rows(rows, s.C), expected.out, tolerance<T>(s.C)),
                        compare("mean", mean.rows(rows, 1), expected.mean, statistics),
                        compare("rstd", rstd.rows(rows, 1), expected.rstd, statistics)};
+  });
+}
+
+// The output again, from the statistics of a forward pass.
+template <class T>
+void output(OpRunner& runner, Shape s) {
+  OpCase c(runner, {.op = "layernorm_output",
+                    .shape = by(s.rows, s.C),
+                    .dtype = kDtypeOf<T>,
+                    .bytes = 2.0 * sizeof(T) * s.n() + 8.0 * static_cast<double>(s.rows)});
+  if (!c.is_selected()) return;
+  auto& inp = c.input<T>(s.rows * s.C, normal(1, 1.5f, 0.7f));
+  auto& weight = c.input<T>(s.C, normal(2, 0.3f, 1.0f));
+  auto& bias = c.input<T>(s.C, normal(3));
+  auto& mean = c.input<float>(s.rows, kComputed);
+  auto& rstd = c.input<float>(s.rows, kComputed);
+  auto& out = c.output<T>(s.rows * s.C);
+  for (int i = 0; i < inp.sets(); ++i) {  // computes mean and rstd
+    llmc::layernorm_forward<T>(make_tensor(out.at(i), s.rows, s.C), make_tensor(mean.at(i), s.rows),
+                               make_tensor(rstd.at(i), s.rows), make_tensor(inp.at(i), s.rows, s.C),
+                               make_tensor(weight.at(i), s.C), make_tensor(bias.at(i), s.C), kEps,
+                               runner.stream());
+  }
+  const auto run = [&](T* to, int i) {
+    llmc::layernorm_output<T>(make_tensor(to, s.rows, s.C), make_tensor(inp.at(i), s.rows, s.C),
+                              make_tensor(mean.at(i), s.rows), make_tensor(rstd.at(i), s.rows),
+                              make_tensor(weight.at(i), s.C), make_tensor(bias.at(i), s.C),
+                              runner.stream());
+  };
+  c.variant("used", [&](int i) { run(out.at(i), i); });
+  c.in_place("inp", inp, out, [&] { run(inp.data(), 0); });
+  const auto rows = sample(s.rows, kSampledRows);
+  const auto expected =
+      oracle::layernorm_forward(inp.rows(rows, s.C), weight.values(), bias.values(),
+                                static_cast<std::int64_t>(rows.size()), s.C, kEps);
+  c.finish([&] {
+    return std::vector{compare("out", out.rows(rows, s.C), expected.out, tolerance<T>(s.C))};
   });
 }
 
@@ -210,6 +248,7 @@ inline void cases(OpRunner& runner) {
                                 .gpt2 = {{32768, 768}, {16384, 1600, false}}};
   for (const Shape s : runner.select(shapes)) {
     for_each_dtype(runner, s.fp16, [&]<class T>() { forward<T>(runner, s); });
+    for_each_dtype(runner, s.fp16, [&]<class T>() { output<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { residual_forward<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { residual_add<T>(runner, s); });
     for_each_dtype(runner, s.fp16, [&]<class T>() { backward<T>(runner, s, true); });
