@@ -6,6 +6,7 @@ architectures that make builds for.
 
 Prints `ok NAME` or `FAILED NAME: why` for each test, then `N passed, N failed, N skipped`.
 """
+import argparse
 import contextlib
 import json
 import os
@@ -113,6 +114,23 @@ def test_runs_of_ranks_are_compared_with_one_rank(folder):
                          ([(4.0, 2.0 * (1 + 1e-2)), (3.0, 1.0)], False), ([(4.0, 2.0)], False), (None, False), (one, True)):
         with contextlib.redirect_stdout(None):
             expect(ranks.report("planted", other, one, ranks.TOLERANCE["bf16"]) == right, other)
+
+
+def test_runs_in_less_memory_must_have_the_bits_of_the_plain_run(folder):
+    memory = helper("memory")
+    plain = [{"loss": 4.0, "grad_norm": 2.0}, {"loss": 3.0, "grad_norm": 1.0}]
+
+    class Runs:
+        text, options = folder / "text.txt", argparse.Namespace(work=folder)
+
+        def __init__(self, planted):
+            self.planted = planted
+
+        def steps(self, *arguments):
+            return self.planted if "full" in arguments else plain
+    for planted, right in ((plain, True), ([plain[0], {"loss": 3.0, "grad_norm": 1.0 + 1e-15}], False), (None, False)):
+        with contextlib.redirect_stdout(None):
+            expect(memory.check_bits(Runs(planted)) == right, planted)
 
 
 def start(folder, *arguments, **environment):
