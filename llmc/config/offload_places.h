@@ -24,12 +24,14 @@ struct OffloadPlaces {
   // Elements of an array that the optimizer has on the device at a time, twice; a multiple of 1024.
   std::int64_t chunk = std::int64_t{1} << 21;
 
-  bool any() const {
+  // Whether any kind is in this place, or not on the device.
+  bool uses(Place place) const {
     for (const OffloadPlace* kind : {&optimizer, &gradients, &parameters, &activations}) {
-      if (kind->place != Place::device) return true;
+      if (kind->place == place) return true;
     }
     return false;
   }
+  bool any() const { return uses(Place::host) || uses(Place::disk); }
 };
 
 // "device", "host" or "disk".

@@ -38,6 +38,10 @@ class ModelRunner final : public EvaluationPass {
       plan.reserve("staging", logits_, config.vocabulary);
     }
     context.quantization.reserve(table, shape, sizeof(T), plan);
+    if (shape.offload.uses(Place::disk)) {
+      plan.reserve_outside(Place::host, "disk buffers", DiskPieces::kMemory,
+                           [&context](std::int64_t) { context.transfers().disk_pieces(); });
+    }
     if (!shape.training) return;
     plan.reserve("activations", sent_gradients_, shape.pipeline.sent_gradients(pipeline_rank()),
                  context.tensor.rows_of_rank(shape.rows()).stored, config.channels);

@@ -5,29 +5,26 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <memory>
 #include <span>
 #include <string>
 
-#include "llmc/base/io_threads.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/scratch_file.h"
 #include "llmc/device/device.h"
+#include "llmc/offload/disk_pieces.h"
 #include "llmc/offload/store.h"
+#include "llmc/offload/transfers.h"
 
 namespace llmc {
 
 class DiskStore final : public Store {
  public:
-  // Bytes of a piece, and the pieces that are in host memory at a time.
-  static constexpr std::int64_t kPiece = std::int64_t{4} << 20;
-  static constexpr std::size_t kPieces = 4;
-
-  explicit DiskStore(std::string directory) : directory_(std::move(directory)) {}
+  // `transfers` must outlive the store.
+  DiskStore(std::string directory, Transfers& transfers)
+      : directory_(std::move(directory)), transfers_(transfers) {}
 
   void allocate(std::int64_t bytes) override {
     file_ = std::make_unique<ScratchFile>(directory_, bytes);
@@ -35,19 +32,18 @@ class DiskStore final : public Store {
       Notice::print("offload: " + printable(directory_) +
                     " does not support direct transfers; the page cache is used");
     }
-    for (Piece& piece : pieces_) piece.memory = PinnedBuffer<std::byte>(kPiece + kAlignment);
-    threads_ = std::make_unique<IoThreads>(kPieces);
   }
 
   void read(void* device, std::int64_t offset, std::int64_t bytes, Stream& transfers) override {
     for_each_piece(
         offset, bytes,
-        [&](Piece& piece, const Window& window) {
-          piece.transfer = threads_->submit([this, memory = piece.aligned(), window] {
-            file_->read(window.begin, {memory, window.size()});
-          });
+        [&](DiskPiece& piece, const Window& window) {
+          piece.transfer =
+              transfers_.disk_pieces().threads().submit([this, memory = piece.aligned(), window] {
+                file_->read(window.begin, {memory, window.size()});
+              });
         },
-        [&](Piece& piece, const Window& window) {
+        [&](DiskPiece& piece, const Window& window) {
           piece.transfer.get();
           copy_to_device(static_cast<std::byte*>(device) + (window.first - offset),
                          static_cast<const std::byte*>(piece.aligned()) + window.skipped(),
@@ -60,35 +56,23 @@ class DiskStore final : public Store {
              Stream& transfers) override {
     for_each_piece(
         offset, bytes,
-        [&](Piece& piece, const Window& window) {
+        [&](DiskPiece& piece, const Window& window) {
           read_edges(piece, window);
           copy_to_host(piece.aligned() + window.skipped(),
                        static_cast<const std::byte*>(device) + (window.first - offset),
                        window.last - window.first, transfers);
           piece.copied.record(transfers);
           piece.copied.synchronize();
-          piece.transfer = threads_->submit([this, memory = piece.aligned(), window] {
-            file_->write(window.begin, {memory, window.size()});
-          });
+          piece.transfer =
+              transfers_.disk_pieces().threads().submit([this, memory = piece.aligned(), window] {
+                file_->write(window.begin, {memory, window.size()});
+              });
         },
-        [](Piece& piece, const Window&) { piece.transfer.get(); });
+        [](DiskPiece& piece, const Window&) { piece.transfer.get(); });
   }
 
  private:
   static constexpr std::int64_t kAlignment = ScratchFile::kAlignment;
-
-  struct Piece {
-    PinnedBuffer<std::byte> memory;
-    std::future<void> transfer;
-    Event copied;  // to or from the device
-
-    std::byte* aligned() const {
-      const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-      return memory.data() +
-             (round_up<std::int64_t>(static_cast<std::int64_t>(address), kAlignment) -
-              static_cast<std::int64_t>(address));
-    }
-  };
 
   // The aligned bytes [begin, end) of the file, of which [first, last) are wanted.
   struct Window {
@@ -99,19 +83,22 @@ class DiskStore final : public Store {
   };
 
   // Calls start(piece, window) and then finish(piece, window) for the windows of a range, in their
-  // order; up to kPieces are between the two.
+  // order; up to DiskPieces::kCount are between the two.
   template <class Start, class Finish>
   void for_each_piece(std::int64_t offset, std::int64_t bytes, const Start& start,
                       const Finish& finish) {
     const std::int64_t begin = offset / kAlignment * kAlignment;
     const std::int64_t end = round_up(offset + bytes, kAlignment);
-    const std::int64_t count = ceil_div(end - begin, kPiece);
+    const std::int64_t count = ceil_div(end - begin, DiskPieces::kBytes);
     const auto window = [&](std::int64_t i) {
-      const std::int64_t first = begin + i * kPiece, last = std::min(end, first + kPiece);
+      const std::int64_t first = begin + i * DiskPieces::kBytes,
+                         last = std::min(end, first + DiskPieces::kBytes);
       return Window{first, last, std::max(first, offset), std::min(last, offset + bytes)};
     };
-    const auto piece = [&](std::int64_t i) -> Piece& { return pieces_[i % kPieces]; };
-    constexpr auto kAhead = static_cast<std::int64_t>(kPieces);
+    const auto piece = [&](std::int64_t i) -> DiskPiece& {
+      return transfers_.disk_pieces().piece(i);
+    };
+    constexpr auto kAhead = static_cast<std::int64_t>(DiskPieces::kCount);
     for (std::int64_t i = 0; i < count + kAhead; ++i) {
       if (i >= kAhead) finish(piece(i - kAhead), window(i - kAhead));
       if (i >= count) continue;
@@ -121,7 +108,7 @@ class DiskStore final : public Store {
   }
 
   // Bytes of the first and the last page that a write does not change.
-  void read_edges(Piece& piece, const Window& window) {
+  void read_edges(DiskPiece& piece, const Window& window) {
     const auto read_page = [&](std::int64_t page) {
       file_->read(page,
                   {piece.aligned() + (page - window.begin), static_cast<std::size_t>(kAlignment)});
@@ -131,9 +118,8 @@ class DiskStore final : public Store {
   }
 
   std::string directory_;
+  Transfers& transfers_;
   std::unique_ptr<ScratchFile> file_;
-  std::array<Piece, kPieces> pieces_;
-  std::unique_ptr<IoThreads> threads_;  // last: its work uses the file and the pieces
 };
 
 }  // namespace llmc

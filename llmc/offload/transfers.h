@@ -5,9 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "llmc/config/offload_places.h"
 #include "llmc/device/device.h"
+#include "llmc/offload/disk_pieces.h"
 
 namespace llmc {
 
@@ -44,6 +46,12 @@ class Transfers {
     stream_.wait(reached_);
   }
 
+  // The host memory and the threads of all disk stores; the first call creates them.
+  DiskPieces& disk_pieces() {
+    if (!disk_pieces_) disk_pieces_ = std::make_unique<DiskPieces>();
+    return *disk_pieces_;
+  }
+
   void count_to_device(Place place, std::int64_t bytes) { of(place).to_device += bytes; }
   void count_from_device(Place place, std::int64_t bytes) { of(place).from_device += bytes; }
   // The bytes since the start of the run.
@@ -55,6 +63,7 @@ class Transfers {
   Stream stream_;
   Event reached_;
   std::array<OffloadBytes, 3> bytes_;  // by place
+  std::unique_ptr<DiskPieces> disk_pieces_;
 };
 
 }  // namespace llmc

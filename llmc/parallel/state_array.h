@@ -48,7 +48,7 @@ class StateBytes {
     if (place.place == Place::device) return;
     place_ = place.place;
     transfers_ = transfers;
-    store_ = make_store(place);
+    store_ = make_store(place, *transfers);
     plan.reserve_outside(place.place, segment, size * element_bytes_,
                          [this](std::int64_t bytes) { store_->allocate(bytes); });
   }

@@ -69,7 +69,7 @@ class OffloadedBlocks {
       store.blocks.push_back({bytes, size, mode});
       bytes += round_up(size, kPage);
     }
-    store.store = make_store(place_);
+    store.store = make_store(place_, context_.transfers());
     plan.reserve_outside(place_.place, "activations", bytes,
                          [&store](std::int64_t size) { store.store->allocate(size); });
   }
