@@ -6,10 +6,14 @@ vanish, signals, and errors.
 
 Prints and exits as test_programs.py does.
 """
+import array
+import filecmp
 import json
+import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +120,52 @@ def test_a_model_that_does_not_fit_trains_with_its_state_on_a_disk(program):
     program.run(*model, "--log", "large.jsonl")
     losses = [[step["loss"] for step in steps_of(program.folder / name)] for name in ("small.jsonl", "large.jsonl")]
     expect(losses[0] == losses[1], losses)
+
+
+def planned_mebibytes(messages):
+    """The memory of a run in the device and in the host, as it reports it."""
+    total = re.search(r"in all ([\d.]+) MiB(?: on the device)?(?:, ([\d.]+) MiB host)?", messages)
+    return float(total[1]) + float(total[2] or 0)
+
+
+def measured(program, mebibytes, arguments):
+    """Runs with a limit of the address space. Returns the messages and the peak memory in MiB."""
+    with open(program.folder / "messages", "w+", encoding="utf-8") as messages:
+        process = subprocess.Popen([str(program.binary), *map(str, arguments)], cwd=program.folder, stderr=messages,
+                                   preexec_fn=lambda: resource.setrlimit(
+                                       resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20)))
+        _, status, usage = os.wait4(process.pid, 0)
+        messages.seek(0)
+        text = messages.read()
+    expect(os.waitstatus_to_exitcode(status) == 0, text[-2000:])
+    return text, usage.ru_maxrss / 1024
+
+
+def test_774_million_parameters_train_within_3_gib(program):
+    """In fp32, which takes 12.4 GB; with a save after two steps and a resumed third one."""
+    if "LLMC_LONG" not in os.environ:
+        raise Skip("only with LLMC_LONG=1")
+    free_memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if program.binary.parent.name == "cuda" or free_memory < 14e9 or shutil.disk_usage(program.folder).free < 45e9:
+        raise Skip("needs the host build, 14 GB of memory and 45 GB of disk")
+    ids = random.Random(3)
+    tokens = array.array("H", (ids.randrange(50257) for _ in range(20000)))
+    header = array.array("i", [20240520, 1, len(tokens)] + [0] * 253)
+    (program.folder / "tokens.bin").write_bytes(header.tobytes() + tokens.tobytes())
+    model = ["--train", "tokens.bin", "--model", "d36", "--batch-size", 1, "--seq-len", 64, "--steps", 3, *QUIET]
+    offload = everything_to("scratch")
+    for arguments in ([*model, *offload, "--out", "small", "--stop-after", 2, "--log", "small.jsonl"],
+                      ["--out", "small", "--resume", *offload, "--log", "small.jsonl"]):
+        messages, peak = measured(program, 3072, arguments)
+        planned = planned_mebibytes(messages)
+        print(f"# peak memory {peak:.0f} MiB, planned {planned:.0f} MiB")
+        expect(peak <= planned + 300e6 / 2 ** 20, f"{peak:.0f} MiB, planned {planned:.0f} MiB")
+    program.run(*model, "--out", "large", "--log", "large.jsonl")
+    losses = [[step["loss"] for step in steps_of(program.folder / name)] for name in ("small.jsonl", "large.jsonl")]
+    expect(losses[0] == losses[1], losses)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        small, large = (program.folder / run / "step_000003" / name for run in ("small", "large"))
+        expect(filecmp.cmp(small, large, shallow=False), f"{name} differs")
 
 
 def test_errors_name_the_directory(program):
