@@ -65,10 +65,14 @@ void run_stage(TrainingEngine<T>& engine, const DeviceBatch& batch) {
 
 // Runs initialisation, a training step, and a forward pass that reads the losses. Then runs a step
 // with dropout and, for half-precision weights, stochastic rounding, and restores the rounded
-// weights as a resumed run does. One more pass is quantized.
+// weights as a resumed run does. One more pass is quantized. Outputs of norms are recomputed.
 template <class T>
 void train(const ModelConfig& config, Attention attention, Printer& printer) {
-  const RunShape shape{.B = 1, .T = config.context, .attention = attention, .qat = QatMode::w8a8};
+  const RunShape shape{.B = 1,
+                       .T = config.context,
+                       .attention = attention,
+                       .recompute = Recompute::selective,
+                       .qat = QatMode::w8a8};
   TrainingEngine<T> engine(config, shape);
   Stream& stream = engine.stream();
   stream.observe(&printer);
