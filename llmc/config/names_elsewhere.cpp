@@ -35,6 +35,10 @@ constexpr NamesOfFlag kTrainNames[] = {
     {"--attention",
      "--flash-attn --flash --flash-attention --use-flash-attention --use-flash-attn --sdpa "
      "--attn-implementation --attention-backend"},
+    {"--recompute",
+     "--gradient-checkpointing --activation-checkpointing --recompute-activations "
+     "--recompute-granularity --grad-checkpointing --remat"},
+    {"--recompute-blocks", "--recompute-num-layers"},
     {"--steps", "--max-steps --max-iters --num-iterations --iters --iterations --train-steps -x"},
     {"--epochs", "--num-epochs --num-train-epochs --max-epochs"},
     {"--lr", "--learning-rate --max-lr --peak-lr -l"},

@@ -210,7 +210,7 @@ const TensorEntry& SafetensorsFile::get(const std::string& name, const Shape& sh
 }
 
 void SafetensorsFile::read_as_float(const TensorEntry& tensor, float* dst) const {
-  constexpr std::int64_t kPiece = 1 << 24;  // bytes that are mapped at a time
+  constexpr std::int64_t kPiece = 1 << 22;  // bytes that are mapped at a time
   const auto for_each_piece = [&](const auto& use) {
     for (std::int64_t first = 0; first < std::max<std::int64_t>(1, tensor.size); first += kPiece) {
       const std::int64_t size = std::min(kPiece, tensor.size - first);
