@@ -39,6 +39,12 @@ class DiskPieces {
 
   DiskPiece& piece(std::int64_t index) { return pieces_[static_cast<std::size_t>(index) % kCount]; }
   IoThreads& threads() { return threads_; }
+  // Waits for all transfers, after one has failed: its file may be closed then.
+  void settle() {
+    for (DiskPiece& piece : pieces_) {
+      if (piece.transfer.valid()) piece.transfer.wait();
+    }
+  }
 
  private:
   std::array<DiskPiece, kCount> pieces_;

@@ -83,10 +83,21 @@ class DiskStore final : public Store {
   };
 
   // Calls start(piece, window) and then finish(piece, window) for the windows of a range, in their
-  // order; up to DiskPieces::kCount are between the two.
+  // order; up to DiskPieces::kCount are between the two. If a transfer fails, it throws when no
+  // other one is in progress: the file is closed then.
   template <class Start, class Finish>
   void for_each_piece(std::int64_t offset, std::int64_t bytes, const Start& start,
                       const Finish& finish) {
+    try {
+      run_pieces(offset, bytes, start, finish);
+    } catch (...) {
+      transfers_.disk_pieces().settle();
+      throw;
+    }
+  }
+  template <class Start, class Finish>
+  void run_pieces(std::int64_t offset, std::int64_t bytes, const Start& start,
+                  const Finish& finish) {
     const std::int64_t begin = offset / kAlignment * kAlignment;
     const std::int64_t end = round_up(offset + bytes, kAlignment);
     const std::int64_t count = ceil_div(end - begin, DiskPieces::kBytes);
