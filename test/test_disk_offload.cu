@@ -1,7 +1,7 @@
 // Training with all of its state on a disk: each read and each write fails, is short or is slow, in
 // turn, in one process. The functions pread and pwrite below replace those of the C library.
+#include <dlfcn.h>
 #include <doctest/doctest.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -37,6 +37,12 @@ struct DiskFaults {
 };
 DiskFaults faults;
 
+// The function of this name that these replace: of a preloaded library, else of the C library.
+template <class Function>
+Function* next_function(const char* name, Function*) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
 // Makes the transfer call(size), with the fault that is due.
 template <class Call>
 ssize_t transfer(std::size_t size, const Call& call) {
@@ -65,10 +71,12 @@ ssize_t transfer(std::size_t size, const Call& call) {
 extern "C" {
 
 ssize_t pread(int fd, void* bytes, std::size_t size, off_t offset) {
-  return transfer(size, [&](std::size_t n) { return syscall(SYS_pread64, fd, bytes, n, offset); });
+  static const auto next = next_function("pread", ::pread);
+  return transfer(size, [&](std::size_t n) { return next(fd, bytes, n, offset); });
 }
 ssize_t pwrite(int fd, const void* bytes, std::size_t size, off_t offset) {
-  return transfer(size, [&](std::size_t n) { return syscall(SYS_pwrite64, fd, bytes, n, offset); });
+  static const auto next = next_function("pwrite", ::pwrite);
+  return transfer(size, [&](std::size_t n) { return next(fd, bytes, n, offset); });
 }
 
 }  // extern "C"
@@ -172,55 +180,5 @@ TEST_SUITE("disk offload") {
     }
     faults.set(DiskFault::none, 0);
     CHECK(std::filesystem::is_empty(scratch));
-  }
-}
-
-TEST_SUITE("scratch file") {
-  TEST_CASE("bytes survive transfers in any order, and the directory stays empty") {
-    const TemporaryDirectory folder;
-    constexpr std::int64_t kPage = ScratchFile::kAlignment, kPages = 9;
-    for (const auto removal : {ScratchFile::Removal::automatic, ScratchFile::Removal::at_end}) {
-      {
-        const ScratchFile file(folder.path(), kPages * kPage - 5, removal);
-        const bool has_name = removal == ScratchFile::Removal::at_end;
-        CHECK(std::filesystem::is_empty(folder.path()) == !has_name);
-        std::vector<std::byte> memory(static_cast<std::size_t>((kPages + 1) * kPage));
-        std::byte* const page =
-            memory.data() + kPage - reinterpret_cast<std::uintptr_t>(memory.data()) % kPage;
-        for (const std::int64_t i : {5, 0, 8, 3}) {
-          std::fill_n(page, kPage, static_cast<std::byte>(i + 1));
-          file.write(i * kPage, {page, static_cast<std::size_t>(kPage)});
-        }
-        file.read(0, {page, static_cast<std::size_t>(kPages * kPage)});
-        for (std::int64_t i = 0; i < kPages; ++i) {
-          const bool is_written = i == 5 || i == 0 || i == 8 || i == 3;
-          CHECK(page[i * kPage] == static_cast<std::byte>(is_written ? i + 1 : 0));
-          CHECK(page[(i + 1) * kPage - 1] == page[i * kPage]);
-        }
-        CHECK_THROWS_WITH_AS(file.read(7, {page, 4096}), doctest::Contains("not aligned"), Error);
-      }
-      CHECK(std::filesystem::is_empty(folder.path()));
-    }
-  }
-
-  TEST_CASE("files without a live owner are removed, and no others") {
-    const TemporaryDirectory folder;
-    const ScratchFile live(folder.path(), 4096, ScratchFile::Removal::at_end);
-    write_file(folder.path() / ".llmc-scratch-abandoned", "left by a killed process");
-    write_file(folder.path() / "notes.txt", "of a user");
-    const ScratchFile other(folder.path(), 4096, ScratchFile::Removal::at_end);
-    CHECK(!std::filesystem::exists(folder.path() / ".llmc-scratch-abandoned"));
-    CHECK(std::filesystem::exists(folder.path() / "notes.txt"));
-    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 3);
-  }
-
-  TEST_CASE("a directory without room is an error at the start, with the room that is free") {
-    const TemporaryDirectory folder;
-    const std::string error = complaint([&] { ScratchFile(folder.path(), std::int64_t{1} << 60); });
-    CHECK(contains(error, "cannot reserve 1152921.50 TB in " + folder.path().string()));
-    CHECK(contains(error, "are free"));
-    CHECK(std::filesystem::is_empty(folder.path()));
-    write_file(folder.path() / "file", "");
-    CHECK(contains(complaint([&] { ScratchFile(folder.path() / "file", 4096); }), "file"));
   }
 }

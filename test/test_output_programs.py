@@ -75,7 +75,7 @@ FILES = {
 INPUT_FLAGS = {"--train", "--val", "--tokenizer", "--init-from", "--pp-schedule", "--eval", "--model", "--file",
                "--prompts", "--calibrate", "--base", "--base-log", "inputs"}
 CACHE_FLAGS = {"--cache-dir"}
-CALLS_FOR_SPACE = {"write", "pwrite", "posix_fallocate", "open", "openat", "fallocate", "fsync", "mkdir", "rename", "renameat2"}
+CALLS_FOR_SPACE = {"write", "open", "openat", "fallocate", "fsync", "mkdir", "rename", "renameat2"}
 
 
 def full_device():

@@ -5,9 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 
-#include "llmc/base/io_threads.h"
+#include "llmc/base/io_queue.h"
 #include "llmc/base/scratch_file.h"
 #include "llmc/device/device.h"
 
@@ -15,8 +14,8 @@ namespace llmc {
 
 struct DiskPiece {
   PinnedBuffer<std::byte> memory;
-  std::future<void> transfer;  // to or from the disk
-  Event copied;                // to or from the device
+  IoQueue::Ticket transfer = 0;  // to or from the disk
+  Event copied;                  // to or from the device
 
   // The part that direct transfers can use: DiskPieces::kBytes bytes.
   std::byte* aligned() const {
@@ -27,28 +26,22 @@ struct DiskPiece {
 
 class DiskPieces {
  public:
-  static constexpr std::int64_t kBytes = std::int64_t{4} << 20;  // of a piece
-  static constexpr std::size_t kCount = 4;
+  static constexpr std::int64_t kBytes = IoQueue::kChunk;  // of a piece
+  static constexpr std::size_t kCount = IoQueue::kThreads;
   static constexpr std::int64_t kMemory = kCount * (kBytes + ScratchFile::kAlignment);
 
-  DiskPieces() : threads_(kCount) {
+  DiskPieces() {
     for (DiskPiece& piece : pieces_) {
       piece.memory = PinnedBuffer<std::byte>(kBytes + ScratchFile::kAlignment);
     }
   }
 
   DiskPiece& piece(std::int64_t index) { return pieces_[static_cast<std::size_t>(index) % kCount]; }
-  IoThreads& threads() { return threads_; }
-  // Waits for all transfers, after one has failed: its file may be closed then.
-  void settle() {
-    for (DiskPiece& piece : pieces_) {
-      if (piece.transfer.valid()) piece.transfer.wait();
-    }
-  }
+  IoQueue& queue() { return queue_; }
 
  private:
   std::array<DiskPiece, kCount> pieces_;
-  IoThreads threads_;  // last: its work uses the pieces
+  IoQueue queue_;  // last: its transfers use the pieces
 };
 
 }  // namespace llmc

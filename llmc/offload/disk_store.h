@@ -28,10 +28,8 @@ class DiskStore final : public Store {
 
   void allocate(std::int64_t bytes) override {
     file_ = std::make_unique<ScratchFile>(directory_, bytes);
-    if (!file_->is_direct()) {
-      Notice::print("offload: " + printable(directory_) +
-                    " does not support direct transfers; the page cache is used");
-    }
+    const std::string notice = file_->notice();
+    if (!notice.empty()) Notice::print("offload: " + notice);
   }
 
   void read(void* device, std::int64_t offset, std::int64_t bytes, Stream& transfers) override {
@@ -39,12 +37,10 @@ class DiskStore final : public Store {
         offset, bytes,
         [&](DiskPiece& piece, const Window& window) {
           piece.transfer =
-              transfers_.disk_pieces().threads().submit([this, memory = piece.aligned(), window] {
-                file_->read(window.begin, {memory, window.size()});
-              });
+              queue().submit_read(*file_, window.begin, {piece.aligned(), window.size()});
         },
         [&](DiskPiece& piece, const Window& window) {
-          piece.transfer.get();
+          queue().wait(piece.transfer);
           copy_to_device(static_cast<std::byte*>(device) + (window.first - offset),
                          static_cast<const std::byte*>(piece.aligned()) + window.skipped(),
                          window.last - window.first, transfers);
@@ -64,11 +60,9 @@ class DiskStore final : public Store {
           piece.copied.record(transfers);
           piece.copied.synchronize();
           piece.transfer =
-              transfers_.disk_pieces().threads().submit([this, memory = piece.aligned(), window] {
-                file_->write(window.begin, {memory, window.size()});
-              });
+              queue().submit_write(*file_, window.begin, {piece.aligned(), window.size()});
         },
-        [](DiskPiece& piece, const Window&) { piece.transfer.get(); });
+        [&](DiskPiece& piece, const Window&) { queue().wait(piece.transfer); });
   }
 
  private:
@@ -91,7 +85,7 @@ class DiskStore final : public Store {
     try {
       run_pieces(offset, bytes, start, finish);
     } catch (...) {
-      transfers_.disk_pieces().settle();
+      settle();
       throw;
     }
   }
@@ -117,6 +111,16 @@ class DiskStore final : public Store {
       start(piece(i), window(i));
     }
   }
+
+  // Waits for all transfers; the caller throws the error of the first one that failed.
+  void settle() {
+    try {
+      queue().finish();
+    } catch (const Error&) {
+    }
+  }
+
+  IoQueue& queue() { return transfers_.disk_pieces().queue(); }
 
   // Bytes of the first and the last page that a write does not change.
   void read_edges(DiskPiece& piece, const Window& window) {
