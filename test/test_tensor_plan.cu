@@ -30,23 +30,6 @@ RunConfig config_of(const Layout& layout, std::int64_t micro_batches) {
   return config;
 }
 
-// The bytes of the segment "activations" that parallel/README.md states: of one layer, and of all.
-struct ActivationBytes {
-  std::int64_t layer, all;
-};
-ActivationBytes activation_bytes(const ModelConfig& c, std::int64_t rows, std::int64_t t,
-                                 bool sequence_parallel) {
-  const std::int64_t own = sequence_parallel ? ceil_div(rows, t) : rows, C = c.channels;
-  constexpr std::int64_t kHalf = 2, kFloat = 4;
-  const std::int64_t layer =
-      4 * stored(kHalf * own * C) +                                      // inputs, outputs of norms
-      stored(kHalf * rows * 3 * C / t) + stored(kHalf * rows * C / t) +  // qkv, attention
-      2 * stored(kHalf * rows * 4 * C / t) +                             // fc, gelu
-      4 * stored(kFloat * own) + stored(kFloat * rows * c.heads / t);    // statistics
-  const std::int64_t rest = 3 * stored(kHalf * own * C) + 2 * stored(kFloat * own);
-  return {layer, c.layers * layer + rest};
-}
-
 // The bytes of a layer in a mode of --recompute, and of the buffers of all layers.
 struct RecomputeBytes {
   std::int64_t layer, buffers;
@@ -65,6 +48,19 @@ RecomputeBytes recompute_bytes(const ModelConfig& c, std::int64_t rows, std::int
   if (t == 1 || sequence_parallel) return {stream, inner + outputs};
   const std::int64_t piece = ceil_div(rows, t);
   return {stored(kHalf * piece * C), stored(kHalf * t * piece * C) + inner + outputs};
+}
+
+// The bytes of the segment "activations" that parallel/README.md states: of one layer, and of all.
+struct ActivationBytes {
+  std::int64_t layer, all;
+};
+ActivationBytes activation_bytes(const ModelConfig& c, std::int64_t rows, std::int64_t t,
+                                 bool sequence_parallel) {
+  const std::int64_t own = sequence_parallel ? ceil_div(rows, t) : rows;
+  constexpr std::int64_t kHalf = 2, kFloat = 4;
+  const std::int64_t layer = recompute_bytes(c, rows, t, sequence_parallel, Recompute::none).layer;
+  const std::int64_t rest = 3 * stored(kHalf * own * c.channels) + 2 * stored(kFloat * own);
+  return {layer, c.layers * layer + rest};
 }
 
 }  // namespace

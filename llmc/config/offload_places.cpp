@@ -11,12 +11,6 @@ namespace llmc {
 
 namespace {
 
-constexpr std::array<std::pair<const char*, OffloadPlace OffloadPlaces::*>, 4> kKinds = {
-    {{"optimizer", &OffloadPlaces::optimizer},
-     {"gradients", &OffloadPlaces::gradients},
-     {"parameters", &OffloadPlaces::parameters},
-     {"activations", &OffloadPlaces::activations}}};
-
 constexpr const char* kNone = "none";
 
 // The kind and the place of an entry.
@@ -27,8 +21,8 @@ std::pair<std::string, std::string> split_entry(const std::string& entry) {
 }
 
 OffloadPlace OffloadPlaces::*kind_of(const std::string& name) {
-  for (const auto& [known, kind] : kKinds) {
-    if (name == known) return kind;
+  for (const OffloadKind& kind : kOffloadKinds) {
+    if (name == kind.name) return kind.place;
   }
   return nullptr;
 }

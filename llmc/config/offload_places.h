@@ -1,6 +1,8 @@
 // Where each kind of training state is while the device does not need it (--offload).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,14 +27,25 @@ struct OffloadPlaces {
   std::int64_t chunk = std::int64_t{1} << 21;
 
   // Whether any kind is in this place, or not on the device.
-  bool uses(Place place) const {
-    for (const OffloadPlace* kind : {&optimizer, &gradients, &parameters, &activations}) {
-      if (kind->place == place) return true;
-    }
-    return false;
-  }
+  bool uses(Place place) const;
   bool any() const { return uses(Place::host) || uses(Place::disk); }
 };
+
+// A kind of state, by its name in --offload.
+struct OffloadKind {
+  const char* name;
+  OffloadPlace OffloadPlaces::*place;
+};
+inline constexpr std::array<OffloadKind, 4> kOffloadKinds = {
+    {{"optimizer", &OffloadPlaces::optimizer},
+     {"gradients", &OffloadPlaces::gradients},
+     {"parameters", &OffloadPlaces::parameters},
+     {"activations", &OffloadPlaces::activations}}};
+
+inline bool OffloadPlaces::uses(Place place) const {
+  return std::ranges::any_of(
+      kOffloadKinds, [&](const OffloadKind& kind) { return (this->*kind.place).place == place; });
+}
 
 // "device", "host" or "disk".
 const char* place_name(Place place);

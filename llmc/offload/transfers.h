@@ -23,12 +23,8 @@ struct OffloadBytes {
     from_device += other.from_device;
     return *this;
   }
-  OffloadBytes operator+(const OffloadBytes& other) const { return OffloadBytes(*this) += other; }
   OffloadBytes operator-(const OffloadBytes& other) const {
     return {to_device - other.to_device, from_device - other.from_device};
-  }
-  OffloadBytes operator*(std::int64_t times) const {
-    return {times * to_device, times * from_device};
   }
 };
 

@@ -55,7 +55,7 @@ class GradientBuckets {
     kept_.reserve(
         "gradients",
         layout.shards_gradients() ? layout.trainable_shard_size() : layout.trainable_whole_size(),
-        place, place.place == Place::device ? nullptr : &context.transfers(), plan);
+        place, context, plan);
     if (!uses_slots()) return;
     const std::int64_t with_tokens = layout.largest_trainable_block(true);
     const std::int64_t others = layout.largest_trainable_block(false);

@@ -34,15 +34,14 @@ class OptimizerStep {
       : table_(table), layout_(layout), weights_(weights), chunks_(chunks) {
     const OffloadPlaces& offload = shape.offload;
     const std::int64_t n = layout.trainable_shard_size();
-    Transfers* const transfers = offload.any() ? &context.transfers() : nullptr;
     if constexpr (!std::is_same_v<T, float>) {
-      master_.reserve("master weights", n, offload.optimizer, transfers, plan);
+      master_.reserve("master weights", n, offload.optimizer, context, plan);
     }
     gradients_.emplace(layout, table.head(),
                        shape.uses_sequence_parallelism(context.ranks.mesh().tensor_ranks), context,
                        offload.gradients, plan);
-    first_moment_.reserve("moments", n, offload.optimizer, transfers, plan);
-    second_moment_.reserve("moments", n, offload.optimizer, transfers, plan);
+    first_moment_.reserve("moments", n, offload.optimizer, context, plan);
+    second_moment_.reserve("moments", n, offload.optimizer, context, plan);
     plan.reserve("staging", state_, 1);
     norm_.emplace(table, layout, context.ranks, plan);
   }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "llmc/device/device.h"
+#include "llmc/nn/context.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/offload/make_store.h"
 #include "llmc/offload/store.h"
@@ -43,12 +44,12 @@ class StateBytes {
   virtual ~StateBytes() = default;
 
   void reserve_store(const char* segment, std::int64_t size, const OffloadPlace& place,
-                     Transfers* transfers, MemoryPlan& plan) {
+                     Context& context, MemoryPlan& plan) {
     size_ = size;
     if (place.place == Place::device) return;
     place_ = place.place;
-    transfers_ = transfers;
-    store_ = make_store(place, *transfers);
+    transfers_ = &context.transfers();
+    store_ = make_store(place, *transfers_);
     plan.reserve_outside(place.place, segment, size * element_bytes_,
                          [this](std::int64_t bytes) { store_->allocate(bytes); });
   }
@@ -65,11 +66,11 @@ class StateArray final : public StateBytes {
  public:
   StateArray() : StateBytes(sizeof(T)) {}
 
-  // Reserves `size` elements in the plan; usable after plan.allocate(). `transfers` is needed
-  // unless the place is the device; it must outlive the array, which must not move.
-  void reserve(const char* segment, std::int64_t size, const OffloadPlace& place,
-               Transfers* transfers, MemoryPlan& plan) {
-    reserve_store(segment, size, place, transfers, plan);
+  // Reserves `size` elements in the plan; usable after plan.allocate(). The context must
+  // outlive the array, which must not move.
+  void reserve(const char* segment, std::int64_t size, const OffloadPlace& place, Context& context,
+               MemoryPlan& plan) {
+    reserve_store(segment, size, place, context, plan);
     if (is_resident()) plan.reserve(segment, tensor_, size);
   }
 

@@ -29,7 +29,7 @@ class WeightBuckets {
                 MemoryPlan& plan)
       : layout_(layout), context_(context), ranks_(context.ranks) {
     kept_.reserve("weights", layout.shards_weights() ? layout.shard_size() : layout.whole_size(),
-                  place, place.place == Place::device ? nullptr : &context.transfers(), plan);
+                  place, context, plan);
     if (!uses_slots()) return;
     for (Slot& slot : slots_) {
       plan.reserve("gathered weights", slot.weights, layout.largest_block(is_for_tokens(slot)));

@@ -37,57 +37,55 @@ bool fits(const FitRequest& request) {
 // --offload of the first `count` kinds: to a disk if the memory is the host's, of which another
 // place of the host saves nothing.
 Saving offload(std::size_t count, bool is_host_memory) {
-  const std::vector<std::pair<const char*, OffloadPlace OffloadPlaces::*>> kinds = {
-      {"optimizer", &OffloadPlaces::optimizer},
-      {"gradients", &OffloadPlaces::gradients},
-      {"parameters", &OffloadPlaces::parameters},
-      {"activations", &OffloadPlaces::activations}};
   const OffloadPlace place =
       is_host_memory ? OffloadPlace{Place::disk, "DIR"} : OffloadPlace{Place::host, {}};
   std::string flag;
   for (std::size_t i = 0; i < count; ++i) {
-    flag += (i == 0 ? "--offload " : ",") + std::string(kinds[i].first) +
+    flag += (i == 0 ? "--offload " : ",") + std::string(kOffloadKinds[i].name) +
             (is_host_memory ? "=DIR" : "");
   }
   return {flag, [=](RunShape& shape) {
-            for (std::size_t i = 0; i < count; ++i) shape.offload.*kinds[i].second = place;
+            for (std::size_t i = 0; i < count; ++i) shape.offload.*kOffloadKinds[i].place = place;
           }};
 }
 
-// The savings from the cheapest on, each with those that it takes the place of.
+Saving recompute(Recompute mode) {
+  return {std::string("--recompute ") + choice_name(mode), [mode](RunShape& shape) {
+            shape.recompute = mode;
+            shape.recompute_blocks = 0;
+          }};
+}
+
+// Lists of savings, from the cheapest on.
 std::vector<std::vector<Saving>> ladder(const FitRequest& request) {
   const RunShape& shape = request.shape;
   std::vector<std::vector<Saving>> steps = {{}};
-  const auto recompute = [](Recompute mode) {
-    return Saving{std::string("--recompute ") + choice_name(mode), [mode](RunShape& shape) {
-                    shape.recompute = mode;
-                    shape.recompute_blocks = 0;
-                  }};
+  std::vector<Saving> selective, layout;  // of the activations, and of the ranks
+  const auto add_layout = [&] {
+    steps.push_back(selective);
+    steps.back().insert(steps.back().end(), layout.begin(), layout.end());
   };
-  std::vector<Saving> saved;
   if (shape.recompute == Recompute::none) {
-    saved.push_back(recompute(Recompute::selective));
-    steps.push_back(saved);
+    selective.push_back(recompute(Recompute::selective));
+    steps.push_back(selective);
   }
-  const std::vector<Saving> before_zero = saved;
   for (int zero = shape.zero_stage + 1; request.mesh.shard_ranks > 1 && zero <= 3; ++zero) {
-    saved = before_zero;
-    saved.push_back(
-        {"--zero " + std::to_string(zero), [zero](RunShape& shape) { shape.zero_stage = zero; }});
-    steps.push_back(saved);
+    layout = {
+        {"--zero " + std::to_string(zero), [zero](RunShape& shape) { shape.zero_stage = zero; }}};
+    add_layout();
   }
   if (request.mesh.tensor_ranks > 1 && !shape.sequence_parallel) {
-    saved.push_back(
+    layout.push_back(
         {"--sequence-parallel", [](RunShape& shape) { shape.sequence_parallel = true; }});
-    steps.push_back(saved);
+    add_layout();
   }
+  std::vector<Saving> all = layout;
   if (shape.recompute != Recompute::full || shape.recompute_blocks > 0) {
-    std::erase_if(saved, [](const Saving& s) { return s.flag.starts_with("--recompute"); });
-    saved.push_back(recompute(Recompute::full));
-    steps.push_back(saved);
+    all.push_back(recompute(Recompute::full));
+    steps.push_back(all);
   }
-  for (std::size_t count = 1; count <= 4; ++count) {
-    steps.push_back(saved);
+  for (std::size_t count = 1; count <= kOffloadKinds.size(); ++count) {
+    steps.push_back(all);
     steps.back().push_back(offload(count, request.is_host_memory));
   }
   return steps;
@@ -169,20 +167,21 @@ double recompute_flops(const ModelConfig& config, const RunShape& shape) {
   const auto V = static_cast<double>(config.vocabulary);
   const double attention = 2 * T * C;  // of a token in a layer, forward, causal
   const double step = 6 * (L * (4 * C * C + 2 * C * H) + V * C) + 3 * L * attention;
-  double blocks = 0;
-  for (const Stage& stage : stages_of(shape.pipeline, 0, config.layers)) {
-    for (std::int64_t i = 0; i < stage.blocks(); ++i) {
-      blocks += shape.recompute_of(i) != Recompute::none ? 1 : 0;
+  std::int64_t blocks = 0;
+  const int ranks = shape.pipeline.single() ? 1 : shape.pipeline.shape.ranks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const Stage& stage : stages_of(shape.pipeline, rank, config.layers)) {
+      for (std::int64_t i = 0; i < stage.blocks(); ++i) {
+        blocks += shape.recompute_of(i) != Recompute::none ? 1 : 0;
+      }
     }
   }
-  const double share = blocks / static_cast<double>(std::max<std::int64_t>(1, config.layers));
-  const double ranks = shape.pipeline.single() ? 1 : shape.pipeline.shape.ranks;
   double block = 0;
   if (shape.recompute == Recompute::full) block = 2 * (4 * C * C + C * H) + attention;
   if (shape.recompute == Recompute::selective && shape.attention == Attention::standard) {
     block = attention / 2;  // the scores
   }
-  return std::min(1.0, share * ranks) * L * block / step;
+  return static_cast<double>(blocks) * block / step;
 }
 
 std::string fit_hint(const FitRequest& request) {

@@ -181,27 +181,9 @@ std::array<std::int64_t, 3> kept_bytes(Dtype dtype, const ModelConfig& config, c
   return bytes;
 }
 
-// The passes of a step in their order.
-void run_passes(const RunShape& run, const std::vector<Stage>& stages, int pipeline_rank,
-                std::int64_t micro_batches, ActivationTraffic& traffic) {
-  if (run.pipeline.single()) {
-    for (std::int64_t i = 0; i < micro_batches; ++i) {
-      traffic.forward(stages[0], i);
-      traffic.backward(stages[0], i);
-    }
-    return;
-  }
-  for (const PipelinePass& pass : run.pipeline.passes(pipeline_rank)) {
-    const Stage& stage = stages[static_cast<std::size_t>(pass.stage / run.pipeline.shape.ranks)];
-    pass.kind == PassKind::forward ? traffic.forward(stage, pass.micro_batch)
-                                   : traffic.backward(stage, pass.micro_batch);
-  }
-}
-
 OffloadBytes activations(Dtype dtype, const ModelConfig& config, const RunShape& run,
                          const Mesh& mesh, std::int64_t micro_batches, int rank) {
   const int pipeline_rank = mesh.pipeline_rank(rank);
-  const std::vector<Stage> stages = stages_of(run.pipeline, pipeline_rank, config.layers);
   const int in_flight = run.pipeline.single() ? 1 : run.pipeline.slots(pipeline_rank);
   ActivationTraffic traffic(run, kept_bytes(dtype, config, run, mesh, rank),
                             static_cast<std::size_t>(in_flight));
@@ -209,7 +191,10 @@ OffloadBytes activations(Dtype dtype, const ModelConfig& config, const RunShape&
   OffloadBytes first_step;
   for (int step = 0; step < 2; ++step) {
     first_step = traffic.bytes();
-    run_passes(run, stages, pipeline_rank, micro_batches, traffic);
+    for_each_pass(
+        run.pipeline, pipeline_rank, config.layers, micro_batches,
+        [&](const Stage& stage, std::int64_t i) { traffic.forward(stage, i); },
+        [&](const Stage& stage, std::int64_t i) { traffic.backward(stage, i); });
   }
   return traffic.bytes() - first_step;
 }

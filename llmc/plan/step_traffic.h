@@ -90,23 +90,35 @@ class BlockGathers {
   std::int64_t older_ = -1, newer_ = -1;  // the blocks in the slots, by their last use
 };
 
+// Calls forward(stage, micro_batch) and backward(stage, micro_batch) for the passes of a pipeline
+// rank in a step, in their order.
+template <class Forward, class Backward>
+void for_each_pass(const Pipeline& pipeline, int rank, std::int64_t layers,
+                   std::int64_t micro_batches, const Forward& forward, const Backward& backward) {
+  const std::vector<Stage> stages = stages_of(pipeline, rank, layers);
+  if (pipeline.single()) {
+    for (std::int64_t i = 0; i < micro_batches; ++i) {
+      forward(stages[0], i);
+      backward(stages[0], i);
+    }
+    return;
+  }
+  for (const PipelinePass& pass : pipeline.passes(rank)) {
+    const Stage& stage = stages[static_cast<std::size_t>(pass.stage / pipeline.shape.ranks)];
+    pass.kind == PassKind::forward ? forward(stage, pass.micro_batch)
+                                   : backward(stage, pass.micro_batch);
+  }
+}
+
 // The numbers of gathers of a pipeline rank with these stages.
 inline std::vector<std::int64_t> gathers_of_blocks(const Pipeline& pipeline, int rank,
                                                    std::int64_t layers, bool tied_head,
                                                    std::int64_t micro_batches) {
-  const std::vector<Stage> stages = stages_of(pipeline, rank, layers);
   BlockGathers gathers(layers, tied_head);
-  if (pipeline.single()) {
-    for (std::int64_t i = 0; i < micro_batches; ++i) {
-      gathers.forward(stages[0]);
-      gathers.backward(stages[0]);
-    }
-    return gathers.counts();
-  }
-  for (const PipelinePass& pass : pipeline.passes(rank)) {
-    const Stage& stage = stages[static_cast<std::size_t>(pass.stage / pipeline.shape.ranks)];
-    pass.kind == PassKind::forward ? gathers.forward(stage) : gathers.backward(stage);
-  }
+  for_each_pass(
+      pipeline, rank, layers, micro_batches,
+      [&](const Stage& stage, std::int64_t) { gathers.forward(stage); },
+      [&](const Stage& stage, std::int64_t) { gathers.backward(stage); });
   return gathers.counts();
 }
 
