@@ -62,6 +62,13 @@ inline OffloadPlaces offload_to(const OffloadPlace& place, bool optimizer, bool 
   return places;
 }
 
+// The same with the update on the CPU, for which the optimizer's state is in host memory.
+inline OffloadPlaces update_on_cpu(OffloadPlaces places) {
+  places.optimizer = {Place::host, {}};
+  places.optimizer_on_cpu = true;
+  return places;
+}
+
 inline std::vector<MemoryOptions> memory_modes() {
   const OffloadPlace host{Place::host, {}};
   const OffloadPlace disk{Place::disk, scratch_directory()};
@@ -78,7 +85,11 @@ inline std::vector<MemoryOptions> memory_modes() {
            .offload = offload_to(host, true, true, true, true)},
           {.recompute = Recompute::selective, .offload = offload_to(disk, true, true, true, true)},
           {.offload = offload_to(disk, true, false, true, false)},
-          {.offload = offload_to(disk, false, true, false, true)}};
+          {.offload = offload_to(disk, false, true, false, true)},
+          {.offload = update_on_cpu(offload_to(host, false, false, false, false))},
+          {.recompute = Recompute::selective,
+           .offload = update_on_cpu(offload_to(host, true, true, true, true))},
+          {.offload = update_on_cpu(offload_to(disk, false, true, true, false))}};
 }
 
 // The dimensions of a case: layout, mode, dtype, dropout, documents, standard attention, QAT w8a8,

@@ -60,6 +60,8 @@ EXPECTED = {
     "busy_slot": [RACE],
     "early_leave": [RACE],
     "early_reuse": [RACE],
+    "early_update": [RACE],
+    "early_weights": [RACE],
     "missing_event_before_collective": [RACE],
     "missing_event_after_collective": [RACE],
     "early_read": [RACE],

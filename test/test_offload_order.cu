@@ -3,6 +3,7 @@
 // present one.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -14,17 +15,20 @@ using namespace llmc_test;
 
 namespace {
 
-// Groups launches by the bytes that were on their way to the device before each of them.
-class ArrivalsBeforeLaunches final : public LaunchObserver {
+// Groups launches by the bytes that were on their way to the device, or to host memory, before each
+// of them.
+class BytesBeforeLaunches final : public LaunchObserver {
  public:
-  explicit ArrivalsBeforeLaunches(const Context& context) : context_(context) {}
+  enum Direction { to_device, to_host };
+  BytesBeforeLaunches(const Context& context, Direction direction)
+      : context_(context), direction_(direction) {}
 
   struct Group {
     std::int64_t bytes, launches;
   };
 
   void on_launch(const void*, int, std::size_t) override {
-    const std::int64_t bytes = context_.offload_bytes()[0];
+    const std::int64_t bytes = context_.offload_bytes()[direction_];
     if (groups.empty() || groups.back().bytes != bytes) groups.push_back({bytes, 0});
     ++groups.back().launches;
   }
@@ -33,6 +37,21 @@ class ArrivalsBeforeLaunches final : public LaunchObserver {
 
  private:
   const Context& context_;
+  Direction direction_;
+};
+
+// A model of which the CPU updates the weights.
+template <class T>
+struct CpuRig : ModelRig<T> {
+  explicit CpuRig(const LayoutOptions& options) : ModelRig<T>(options.config(), shape(options)) {
+    initialise(this->state(), this->stream());
+  }
+  static RunShape shape(const LayoutOptions& options) {
+    RunShape shape = shape_of({}, options);
+    shape.offload = update_on_cpu({});
+    return shape;
+  }
+  Context& context() { return this->engine().context(); }
 };
 
 }  // namespace
@@ -47,7 +66,7 @@ TEST_SUITE("offload order") {
     Context& context = rig.engine().context();
     const DeviceBatch batch = rig.put(batch_of(0, 0, options));
     const std::int64_t before = context.offload_bytes()[0];
-    ArrivalsBeforeLaunches arrivals(context);
+    BytesBeforeLaunches arrivals(context, BytesBeforeLaunches::to_device);
     rig.stream().observe(&arrivals);
     rig.runner().forward(batch);
     rig.stream().observe(nullptr);
@@ -68,6 +87,50 @@ TEST_SUITE("offload order") {
       const std::int64_t block = arrivals.groups[1].launches;
       CHECK((i == 0 ? launches < block : i == kLayers ? launches > block : launches == block));
     }
+  }
+
+  TEST_CASE("gradients leave for the CPU before a kernel of the next lower block runs") {
+    constexpr std::int64_t kLayers = 4;
+    const LayoutOptions options{.layers = kLayers};
+    CpuRig<float> rig(options);
+    BytesBeforeLaunches departures(rig.context(), BytesBeforeLaunches::to_host);
+    rig.stream().observe(&departures);
+    rig.gradients_of({batch_of(0, 0, options)});
+    rig.stream().observe(nullptr);
+
+    const ShardLayout& layout = rig.state().layout();
+    // Those of the head and the final norm, of each block, and of the embedding, after which the
+    // gradients of the embeddings leave.
+    REQUIRE(departures.groups.size() == kLayers + 2);
+    std::int64_t expected = 0;
+    for (std::int64_t i = 0; i <= kLayers + 1; ++i) {
+      CAPTURE(i);
+      CHECK(departures.groups[static_cast<std::size_t>(i)].bytes == expected);
+      expected += layout.block_size(static_cast<std::size_t>(kLayers + 1 - i)) *
+                  std::int64_t{sizeof(float)};
+    }
+    CHECK(rig.context().offload_bytes()[1] == expected);
+  }
+
+  TEST_CASE("a skipped update by the CPU changes nothing and moves nothing") {
+    const LayoutOptions options{.layers = 2};
+    CpuRig<fp16> rig(options);
+    const auto update = [&](double loss_scale) {
+      rig.set_loss_scale(loss_scale);
+      rig.gradients_of({batch_of(0, 0, options)});
+      const auto moved = rig.context().offload_bytes();
+      rig.state().apply_gradients(optimizer_of(options), kLearningRate, rig.stream());
+      auto bytes = rig.context().offload_bytes();
+      for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] -= moved[i];
+      return bytes;
+    };
+    const auto before = rig.weights();
+    CHECK(update(0x1p127) == std::array<std::int64_t, 4>{});
+    CHECK(rig.state().optimizer_state(rig.stream()).skipped_updates == 1);
+    CHECK(same_bits(rig.weights(), before));
+    const std::int64_t weights = rig.state().layout().shard_size() * std::int64_t{sizeof(fp16)};
+    CHECK(update(1024) == std::array<std::int64_t, 4>{weights, 0, 0, 0});
+    CHECK(!same_bits(rig.weights(), before));
   }
 
   TEST_CASE("transfers to host memory and to a disk are ordered with the passes") {

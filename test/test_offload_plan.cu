@@ -58,7 +58,18 @@ RunConfig config_of(const char* model, int N, int zero, Dtype dtype, const std::
       config.memory.offload.push_back(kind + entries.substr(entries.find('=')));
     }
   }
+  if (entries.find("on cpu") != entries.npos) config.memory.optimizer_on = OptimizerOn::cpu;
   return config;
+}
+
+// The update by the CPU needs gradients in host memory, and room for the new weights on their way.
+void check_update_on_cpu(const Segments& plan, const OffloadPlaces& offload, std::int64_t pieces,
+                         std::int64_t e) {
+  const bool copies_gradients = offload.optimizer_on_cpu && offload.gradients.place != Place::host;
+  if (copies_gradients) CHECK(bytes_in(plan, "gradients", Place::host) == 4 * pieces);
+  const bool moves_weights = offload.optimizer_on_cpu && offload.parameters.place != Place::host;
+  CHECK(bytes_in(plan, "new weights", Place::host) ==
+        (moves_weights ? 2 * e * std::min(offload.chunk, pieces) : 0));
 }
 
 void check_segments(const RunConfig& config, int N, int zero, Place place) {
@@ -71,9 +82,11 @@ void check_segments(const RunConfig& config, int N, int zero, Place place) {
   const bool optimizer = is_away(offload.optimizer), gradients = is_away(offload.gradients),
              parameters = is_away(offload.parameters), activations = is_away(offload.activations);
   const Segments plan = planned_memory(config)[0];
-  const auto check = [&](const char* name, bool away, std::int64_t bytes) {
+  check_update_on_cpu(plan, offload, n.pieces, e);
+  const auto check = [&](const std::string& name, bool away, std::int64_t bytes) {
     CAPTURE(name);
-    CHECK(bytes_in(plan, name, place) == (away ? bytes : 0));
+    const bool has_copy = offload.optimizer_on_cpu && name == "gradients" && !away;
+    if (!has_copy) CHECK(bytes_in(plan, name, place) == (away ? bytes : 0));
     CHECK(bytes_in(plan, name, Place::device) == (away ? 0 : stored(bytes)));
   };
   const std::int64_t masters = e == 4 ? 0 : 4 * n.pieces;
@@ -88,8 +101,8 @@ void check_segments(const RunConfig& config, int N, int zero, Place place) {
         (gradients || shards_gradients ? 4 * slots : 0) +
             (shards_gradients ? 4 * piece * (gradients ? 2 : 1) : 0));
   const std::int64_t elements = std::min(offload.chunk, n.pieces);
-  const std::int64_t of_element =
-      (optimizer ? (e == 4 ? 8 : 12) : 0) + (gradients ? 4 : 0) + (parameters ? e : 0);
+  const std::int64_t of_update = (optimizer ? (e == 4 ? 8 : 12) : 0) + (gradients ? 4 : 0);
+  const std::int64_t of_element = (offload.optimizer_on_cpu ? 4 : of_update) + (parameters ? e : 0);
   CHECK(bytes_in(plan, "offload buffers", Place::device) == 2 * elements * of_element);
   const std::int64_t input = stored(e * 1024 * model.channels);
   if (activations) CHECK(bytes_in(plan, "activations", place) == L * round_up(input, 4096));
@@ -117,7 +130,14 @@ TEST_SUITE("offload plan") {
                 CAPTURE(kinds);
                 CAPTURE(place_name(place));
                 const std::string at = place == Place::host ? "=host" : "=DIR";
-                check_segments(config_of(model, N, zero, dtype, kinds + at), N, zero, place);
+                const auto check = [&](const std::string& entries) {
+                  check_segments(config_of(model, N, zero, dtype, entries), N, zero, place);
+                };
+                check(kinds + at);
+                const bool is_host = place == Place::host;
+                if (is_host && std::string(kinds).starts_with("optimizer")) {
+                  check(std::string(kinds) + " on cpu" + at);
+                }
               }
             }
           }

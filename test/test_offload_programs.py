@@ -47,20 +47,22 @@ def test_less_memory_gives_the_same_results(program):
     plain = train(program, "plain")
     runs = {"selective": ["--recompute", "selective"], "full": ["--recompute", "full", "--recompute-blocks", 2],
             "host": everything_to("host"), "disk": [*everything_to("scratch"), "--recompute", "full"],
-            "both": ["--offload", "optimizer=scratch,activations"]}
+            "both": ["--offload", "optimizer=scratch,activations"],
+            "on_cpu": ["--offload", "optimizer", "--optimizer-on", "cpu"],
+            "all_on_cpu": [*everything_to("host"), "--optimizer-on", "cpu", "--recompute", "full"]}
     for name, arguments in runs.items():
         steps = train(program, name, *arguments)
         expect([step["loss"] for step in steps] == [step["loss"] for step in plain], f"{name}: other losses")
         expect(same_state(program.folder / name / "step_000004", program.folder / "plain/step_000004"),
                f"{name}: other weights or moments")
         moved = {key for key in steps[-1] if key.startswith("offload_bytes")}
-        places = {"host": ["host"], "disk": ["disk"], "both": ["disk", "host"]}.get(name, [])
+        places = {"disk": ["disk"], "both": ["disk", "host"]}.get(name, ["host"] if "--offload" in arguments else [])
         expect(moved == {f"offload_bytes_{way}_{place}" for place in places for way in ("from", "to")}, moved)
         parts = ("fwd_ms", "bwd_ms", "recompute_ms", "offload_ms", "comm_ms", "bubble_ms", "optimizer_ms", "data_ms",
                  "other_ms")
         total = sum(steps[-1][part] for part in parts)
         expect(abs(total - steps[-1]["step_ms"]) < 1e-6 * total, f"{name}: the parts of a step are {total} ms")
-        expect((steps[-1]["recompute_ms"] > 0) == (name in ("selective", "full", "disk")), steps[-1])
+        expect((steps[-1]["recompute_ms"] > 0) == ("--recompute" in arguments), steps[-1])
     expect(not any((program.folder / "scratch").iterdir()), "files are left in the directory")
 
 
@@ -175,6 +177,9 @@ def test_errors_name_the_directory(program):
                             "optimizer,optimizer=host": "gives optimizer two places",
                             "none,optimizer": "none stands next to kinds"}.items():
         program.fails(*SMALL, "--steps", 1, "--offload", offload, phrases=[phrase], code=2)
+    for offload, phrase in {"none": "it is on the device", "optimizer=scratch": "it is in a directory"}.items():
+        program.fails(*SMALL, "--steps", 1, "--offload", offload, "--optimizer-on", "cpu", code=2,
+                      phrases=["--optimizer-on cpu", "host memory", phrase, "add optimizer to --offload"])
 
 
 if __name__ == "__main__":

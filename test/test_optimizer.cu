@@ -8,6 +8,7 @@
 
 #include "dev/harness/arrays.h"
 #include "llmc/ops/optimizer/adamw.h"
+#include "llmc/ops/optimizer/adamw_on_cpu.h"
 #include "llmc/ops/optimizer/global_norm.h"
 #include "llmc/ops/random_fill.h"
 #include "test/guarded_state.h"
@@ -153,6 +154,57 @@ TEST_SUITE("adamw") {
     for (const DeviceArray<float>* array : {&param, &m, &v}) CHECK(array->guards_intact());
     CHECK(working.guards_intact());
     CHECK(state.guards_intact());
+  }
+
+  TEST_CASE_TEMPLATE("AdamW on the CPU has the kernel's results, with any number of threads", T,
+                     float, bf16, fp16) {
+    Stream stream;
+    const std::int64_t n = tiny_shapes() ? 37 : (1 << 17) + 41;  // three ranges, the last not full
+    const OptimizerState now{.gradient_scale = 0.7f,
+                             .finite = 1,
+                             .updates = 9,
+                             .bias_correction1 = 0.6f,
+                             .bias_correction2_root = 0.1f};
+    const GuardedState state(now, stream);
+    std::vector<float> squares = random_floats(n, 80);
+    for (float& x : squares) x *= x;
+    const auto compare = [&]<class Rounding>(std::int64_t threads, const Rounding& rounding) {
+      const DeviceArray<float> param(random_floats(n, 78), stream), m(random_floats(n, 79), stream);
+      const DeviceArray<float> v(squares, stream), gradient(random_floats(n, 81), stream);
+      const DeviceArray<T> working(std::vector<T>(static_cast<std::size_t>(n)), stream);
+      std::vector<float> p = param.stored(), first = m.stored(), second = v.stored();
+      const std::vector<float> g = gradient.stored();
+      std::vector<T> w = working.stored();
+      const AdamWArrays<T> arrays{p.data(), w.data(), first.data(), second.data(), g.data(), n};
+      AdamWPart<T> part{arrays, true};
+      if constexpr (std::is_same_v<Rounding, StochasticRounding>) part.rounding = rounding;
+      const auto update = [&](const OptimizerState& state) {
+        adamw_on_cpu<T>({part}, kOptions, 1e-3, state, threads);
+      };
+      OptimizerState skipped = now;
+      skipped.finite = 0;
+      update(skipped);
+      CHECK(same_bits(p, param.stored()));  // nothing has changed
+      update(now);
+      adamw<T>(param.data(), working.data(), m.data(), v.data(), gradient.data(), n, kOptions, 1e-3,
+               true, state.data(), stream, rounding);
+      if (kCudaTarget) {  // whose compiler contracts other products and sums
+        CHECK(relative_l2(oracle::Vec(p.begin(), p.end()), param.values()) < 1e-6);
+        CHECK(relative_l2(oracle::Vec(first.begin(), first.end()), m.values()) < 1e-6);
+        CHECK(relative_l2(oracle::Vec(second.begin(), second.end()), v.values()) < 1e-6);
+        return;
+      }
+      CHECK(same_bits(p, param.stored()));
+      CHECK(same_bits(first, m.stored()));
+      CHECK(same_bits(second, v.stored()));
+      CHECK(same_bits(w, working.stored()));
+    };
+    for (const std::int64_t threads : {1, 3}) {
+      compare(threads, NearestRounding{});
+      if constexpr (!std::is_same_v<T, float>) {
+        compare(threads, StochasticRounding{.seed = 11, .tensor = 4, .first = 8});
+      }
+    }
   }
 
   TEST_CASE("bias corrections are exact in the first step with beta2 = 0.9999") {

@@ -15,6 +15,11 @@ namespace llmc {
 // Number of processors that this process may run on, which can be less than the machine has.
 std::int64_t available_processors();
 
+// Threads for the work of this process on the CPU: the number in the environment variable
+// LLMC_HOST_THREADS, which is this rank's share if several run on a machine (rank_places.h);
+// otherwise one per available processor.
+std::int64_t cpu_threads();
+
 // Calls work(0) .. work(count - 1), each once, on up to `threads` threads; returns when all are
 // done. If calls throw, no further ones start, and the exception of the lowest index is rethrown,
 // as in a loop. Indices are started in order, so a call that throws later has a higher index or was

@@ -29,6 +29,10 @@ enum class Attention { flash, standard };
 // (models/gpt2/activations.h).
 enum class Recompute { none, selective, full };
 
+// Where the optimizer updates the weights: on the device, or, if its state is in host memory, on
+// the processors of the host (ZeRO-Offload).
+enum class OptimizerOn { device, cpu };
+
 // INT8 in inference: w8: weights; w8a8: weights, and activations where products read them, with a
 // scale per token; w8a8-static: with scales from a calibration text.
 enum class Quant { none, w8, w8a8, w8a8_static };
@@ -60,6 +64,9 @@ inline constexpr std::array<const char*, 2> choice_names(Attention) {
 }
 inline constexpr std::array<const char*, 3> choice_names(Recompute) {
   return {"none", "selective", "full"};
+}
+inline constexpr std::array<const char*, 2> choice_names(OptimizerOn) {
+  return {"device", "cpu"};
 }
 inline constexpr std::array<const char*, 4> choice_names(Quant) {
   return {"none", "w8", "w8a8", "w8a8-static"};
@@ -111,6 +118,10 @@ inline std::vector<KnownName> other_choice_names(Decay) {
 std::vector<KnownName> other_choice_names(Attention);
 inline std::vector<KnownName> other_choice_names(Recompute) {
   return {{"off", "none"}, {"core_attn", "selective"}, {"block", "full"}, {"uniform", "full"}};
+}
+
+inline std::vector<KnownName> other_choice_names(OptimizerOn) {
+  return {{"gpu", "device"}, {"cuda", "device"}, {"host", "cpu"}};
 }
 
 template <class Choice>

@@ -23,6 +23,8 @@ struct OffloadPlaces {
   OffloadPlace gradients;    // fp32
   OffloadPlace parameters;   // the weights in use
   OffloadPlace activations;  // the values that blocks keep for their backward pass
+  // Whether the CPU updates the weights; the optimizer's place is then the host.
+  bool optimizer_on_cpu = false;
   // Elements of an array that the optimizer has on the device at a time, twice; a multiple of 1024.
   std::int64_t chunk = std::int64_t{1} << 21;
 

@@ -10,6 +10,20 @@
 
 namespace llmc {
 
+namespace {
+
+void require_state_in_host_memory(const Resolution<TrainProgram>& r) {
+  const MemorySettings<Resolved>& memory = r.config.memory;
+  if (memory.optimizer_on != OptimizerOn::cpu) return;
+  const Place place = parse_offload(memory.offload).optimizer.place;
+  if (place == Place::host) return;
+  fail_usage(std::string("--optimizer-on cpu needs the optimizer's state in host memory, and it ") +
+                 (place == Place::disk ? "is in a directory" : "is on the device"),
+             "add optimizer to --offload, without a directory");
+}
+
+}  // namespace
+
 Settings<TrainProgram> memory_rows() {
   return {
       {.flag = "--recompute",
@@ -37,6 +51,14 @@ Settings<TrainProgram> memory_rows() {
        .fallback = "none",
        .check = [](const std::string& text) { return offload_error(text); },
        .verify = [](const Resolution<TrainProgram>& r) { parse_offload(r.config.memory.offload); }},
+      {.flag = "--optimizer-on",
+       .field = [](auto& s) -> decltype(auto) { return (s.memory.optimizer_on); },
+       .help = "where the optimizer updates the weights: on the device, through which offloaded "
+               "state passes; or on the CPU, which needs --offload optimizer in host memory: only "
+               "gradients and new weights move, with the same results up to fp32 rounding (on a "
+               "CPU the same bits)",
+       .fallback = SettingValue("device"),
+       .verify = require_state_in_host_memory},
   };
 }
 

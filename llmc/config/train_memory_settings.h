@@ -15,6 +15,7 @@ struct MemorySettings {
   Value<Recompute> recompute;
   Value<std::int64_t> recompute_blocks;     // of each stage; 0: all
   Value<std::vector<std::string>> offload;  // entries of parse_offload()
+  Value<OptimizerOn> optimizer_on;
 };
 
 // The rows; their texts and rules are in train_memory_settings.cpp.

@@ -7,13 +7,15 @@
 namespace llmc {
 
 RunShape RunConfig::run_shape() const {
+  OffloadPlaces offload = parse_offload(memory.offload);
+  offload.optimizer_on_cpu = memory.optimizer_on == OptimizerOn::cpu;
   return {.B = batch.batch_size,
           .T = batch.seq_len,
           .training = training(),
           .attention = precision.attention,
           .recompute = memory.recompute,
           .recompute_blocks = memory.recompute_blocks,
-          .offload = parse_offload(memory.offload),
+          .offload = offload,
           .logits_rows = batch.logits_rows,
           .zero_stage = static_cast<int>(ranks.zero),
           .sequence_parallel = ranks.sequence_parallel,

@@ -47,7 +47,7 @@ struct Word<2> {
 
 // `p` must be aligned to the vector's size, or to 16 bytes for larger vectors.
 template <int N, class T>
-__device__ __forceinline__ Vec<T, N> load_vec(const T* p) {
+__host__ __device__ __forceinline__ Vec<T, N> load_vec(const T* p) {
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(T) * N <= 16) {
     using W = typename detail::Word<sizeof(T) * N>::type;
@@ -60,7 +60,7 @@ __device__ __forceinline__ Vec<T, N> load_vec(const T* p) {
 }
 
 template <class T, int N>
-__device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
+__host__ __device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
 #ifdef __CUDA_ARCH__
   if constexpr (sizeof(T) * N <= 16) {
     using W = typename detail::Word<sizeof(T) * N>::type;

@@ -20,6 +20,9 @@ class Store {
   virtual void read(void* device, std::int64_t offset, std::int64_t bytes, Stream& transfers) = 0;
   virtual void write(std::int64_t offset, const void* device, std::int64_t bytes,
                      Stream& transfers) = 0;
+  // The bytes, if they are in host memory; otherwise null. Work of the host on them comes after
+  // transfers for which it has waited, and before those that start later.
+  virtual unsigned char* memory() const { return nullptr; }
 };
 
 // Pinned host memory.
@@ -38,6 +41,7 @@ class HostStore final : public Store {
     copy_to_host(memory_.data() + offset, static_cast<const unsigned char*>(device), bytes,
                  transfers);
   }
+  unsigned char* memory() const override { return memory_.data(); }
 
  private:
   PinnedBuffer<unsigned char> memory_;

@@ -69,7 +69,7 @@ void launch_elementwise(void (*kernel)(Parameters...), std::int64_t n, Stream& s
 // Returns the first `count` elements at p: at most N, and none if `count` is negative. The rest of
 // the vector is 0 and is not read from memory. p is aligned to 16 bytes.
 template <int N, class T>
-__device__ __forceinline__ Vec<T, N> load_up_to(const T* p, std::int64_t count) {
+__host__ __device__ __forceinline__ Vec<T, N> load_up_to(const T* p, std::int64_t count) {
   if (count >= N) return load_vec<N>(p);
   Vec<T, N> v{};
   for (int k = 0; k < N; ++k) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ Vec<T, N> load_up_to(const T* p, std::int64_t count) 
 
 // Writes the first `count` elements of v, at most N, to p (aligned to 16 bytes).
 template <class T, int N>
-__device__ __forceinline__ void store_up_to(T* p, const Vec<T, N>& v, std::int64_t count) {
+__host__ __device__ __forceinline__ void store_up_to(T* p, const Vec<T, N>& v, std::int64_t count) {
   if (count >= N) {
     store_vec(p, v);
     return;

@@ -27,6 +27,7 @@
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/parameter_source.h"
 #include "llmc/ops/residual_add.h"
+#include "llmc/parallel/leaving_gradients.h"
 #include "llmc/parallel/shard_layout.h"
 #include "llmc/parallel/state_array.h"
 
@@ -46,16 +47,17 @@ class GradientBuckets {
   // the residual stream. The layout and the context must outlive the object. `head`: the weight of
   // the logits in the parameter table.
   GradientBuckets(const ShardLayout& layout, const ParameterSpec& head, bool sequence_parallel,
-                  Context& context, const OffloadPlace& place, MemoryPlan& plan)
+                  Context& context, const OffloadPlaces& offload, MemoryPlan& plan)
       : layout_(layout),
         head_(head),
         sequence_parallel_(sequence_parallel),
         context_(context),
-        ranks_(context.ranks) {
+        ranks_(context.ranks),
+        leaving_(layout.trainable_shard_size(), context, offload, plan) {
     kept_.reserve(
         "gradients",
         layout.shards_gradients() ? layout.trainable_shard_size() : layout.trainable_whole_size(),
-        place, context, plan);
+        offload.gradients, context, plan);
     if (!uses_slots()) return;
     const std::int64_t with_tokens = layout.largest_trainable_block(true);
     const std::int64_t others = layout.largest_trainable_block(false);
@@ -73,9 +75,11 @@ class GradientBuckets {
   StateArray<float>& kept() { return kept_; }
 
   // Clears the gradients for a step of this many micro-batches, whose passes run on `compute`.
-  void begin_step(std::int64_t micro_batches, Stream& compute) {
+  // `norm_sums`: see LeavingGradients.
+  void begin_step(std::int64_t micro_batches, float* norm_sums, Stream& compute) {
     compute_ = &compute;
     micro_batches_ = micro_batches;
+    leaving_.begin_step(norm_sums, compute);
     passes_.assign(layout_.trainable_buckets().size(), 0);
     for (Slot& slot : slots_) slot.block = -1;
     if (kept_.is_resident()) fill_zero(kept_.data(), kept_.size(), compute);
@@ -102,6 +106,18 @@ class GradientBuckets {
       reduce(block);
     }
     if (!kept_.is_resident() && !layout_.shards_gradients()) leave(block, is_last);
+    if (kept_.is_resident() && is_last) {
+      leave_reduced(bucket_of(block), kept_.data() + begin(bucket_of(block)));
+    }
+  }
+
+  // Whether the sums of squares for the norm are computed as gradients leave.
+  bool has_norm_sums() const { return leaving_.has_sums(); }
+  // The rank's piece of a bucket in host memory, if the CPU updates the weights. It waits for the
+  // transfers before.
+  const float* on_host(const Bucket& bucket) const {
+    if (leaving_.has_copy()) return leaving_.copy(bucket.shard_offset);
+    return static_cast<const float*>(kept_.on_host(begin(bucket)));
   }
 
   // Later work of the compute stream sees the sums over all ranks.
@@ -199,16 +215,25 @@ class GradientBuckets {
     context_.timed(Phase::offload, [&] { compute_->wait(slot.released); });
   }
 
+  // The stream in whose order sums over all ranks are complete.
+  Stream& reduction_stream() { return ranks_.single() ? *compute_ : ranks_.stream(); }
+
+  // The rank's piece of a bucket is complete at `own`.
+  void leave_reduced(const Bucket& bucket, const float* own) {
+    leaving_.leave(bucket.shard_offset, own, bucket.piece, reduction_stream());
+  }
+
   // The slot of whole gradients goes to the store. After the last micro-batch of a step, only the
   // rank's piece of it is needed.
   void leave(int block, bool is_last) {
     const Bucket& bucket = bucket_of(block);
     Slot& slot = slot_of(block);
+    const std::int64_t own = layout_.index() * bucket.piece;
+    if (is_last) leave_reduced(bucket, slot.bucket.data + own);
     context_.timed(Phase::offload, [&] {
       Transfers& transfers = context_.transfers();
-      transfers.follow(is_last && !ranks_.single() ? ranks_.stream() : *compute_);
+      transfers.follow(is_last ? reduction_stream() : *compute_);
       if (is_last) {
-        const std::int64_t own = layout_.index() * bucket.piece;
         kept_.put(bucket.whole_offset + own, slot.bucket.data + own, bucket.piece);
       } else {
         kept_.put(bucket.whole_offset, slot.bucket.data, bucket.stored);
@@ -288,6 +313,7 @@ class GradientBuckets {
         add_to(piece, sum);
       }
     });
+    if (passes_[static_cast<std::size_t>(slot.block)] == micro_batches_) leave_reduced(bucket, own);
     context_.timed(Phase::offload, [&] {
       transfers.follow(ranks_.stream());
       kept_.put(bucket.shard_offset, own, bucket.piece);
@@ -323,9 +349,11 @@ class GradientBuckets {
         *compute_,
         [&] {
           if (transfers != nullptr) ranks_.stream().wait(slot.filled);
+          leaving_.await(ranks_.stream());
           ranks_.embeddings()->all_reduce(make_tensor(values, part.size), ranks_.stream());
         },
         Phase::pipeline_communication);
+    leaving_.leave(part.shard_offset, values, part.size, ranks_.stream());
     if (transfers == nullptr) return;
     context_.timed(Phase::offload, [&] {
       transfers->follow(ranks_.stream());
@@ -349,6 +377,7 @@ class GradientBuckets {
   bool sequence_parallel_;
   Context& context_;
   Ranks& ranks_;
+  LeavingGradients leaving_;
   StateArray<float> kept_;
   std::array<Slot, 3> slots_;  // the first is for blocks with a row per token
   Tensor<float, 1> sum_;       // of a micro-batch over the ranks, if these keep pieces

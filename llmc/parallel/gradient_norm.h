@@ -12,7 +12,6 @@
 #include "llmc/ops/optimizer/partials_in_order.h"
 #include "llmc/parallel/gradient_buckets.h"
 #include "llmc/parallel/shard_layout.h"
-#include "llmc/parallel/state_chunks.h"
 
 namespace llmc {
 
@@ -32,20 +31,18 @@ class GradientNorm {
   GradientNorm(const GradientNorm&) = delete;
   GradientNorm& operator=(const GradientNorm&) = delete;
 
+  // Where the partial sums of this rank's pieces are; usable after plan.allocate().
+  float* own_sums() const {
+    if (!has_all()) return own_pieces_.data;
+    return partials_.data + ranks_.tensor_rank() * partials_.size() / ranks_.mesh().tensor_ranks;
+  }
+
   // Returns the partial sums of all gradients, each trainable parameter once; the result has the
   // same bits on all ranks.
-  Tensor<const float, 1> partial_sums(GradientBuckets& gradients, StateChunks& chunks,
-                                      Stream& stream) {
+  Tensor<const float, 1> partial_sums(GradientBuckets& gradients, Stream& stream) {
     const std::int64_t n = partials_.size() / ranks_.mesh().tensor_ranks;
     const Tensor<float, 1> own = make_tensor(partials_.data + ranks_.tensor_rank() * n, n);
-    float* const pieces = has_all() ? own.data : own_pieces_.data;
-    for (const OwnedRange& range : gradients.owned()) {
-      const StateOperand operand = {&gradients.kept(), range.first, StateOperand::Use::read};
-      chunks.run({{operand}}, range.size, [&](const auto& data, std::int64_t first, auto n) {
-        squared_norm_partials<float>(pieces + (range.shard_offset + first) / kNormPiece,
-                                     static_cast<const float*>(data[0]), n, stream);
-      });
-    }
+    if (!gradients.has_norm_sums()) sum_squares(gradients, stream);
     if (!has_all()) put_in_order(own, gather_shards(stream), stream);
     if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(own, stream);
     if (ranks_.mesh().tensor_ranks > 1) gather_tensor_ranks(own, stream);
@@ -55,6 +52,15 @@ class GradientNorm {
  private:
   // Whether the pieces of this rank are all trainable parameters.
   bool has_all() const { return layout_.shards() == 1 && ranks_.mesh().pipeline_ranks == 1; }
+
+  // Those of gradients on the device.
+  void sum_squares(GradientBuckets& gradients, Stream& stream) {
+    for (const OwnedRange& range : gradients.owned()) {
+      if (range.size == 0) continue;
+      squared_norm_partials<float>(own_sums() + range.shard_offset / kNormPiece,
+                                   gradients.kept().data() + range.first, range.size, stream);
+    }
+  }
 
   // Returns the partial sums of the shard group, rank by rank.
   Tensor<const float, 1> gather_shards(Stream& stream) {

@@ -10,12 +10,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "llmc/base/threads.h"
 #include "llmc/device/device.h"
 #include "llmc/nn/context.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/ops/optimizer/adamw.h"
+#include "llmc/ops/optimizer/adamw_on_cpu.h"
 #include "llmc/ops/optimizer/global_norm.h"
+#include "llmc/parallel/cpu_update.h"
 #include "llmc/parallel/gradient_buckets.h"
 #include "llmc/parallel/gradient_norm.h"
 #include "llmc/parallel/shard_layout.h"
@@ -39,11 +42,15 @@ class OptimizerStep {
     }
     gradients_.emplace(layout, table.head(),
                        shape.uses_sequence_parallelism(context.ranks.mesh().tensor_ranks), context,
-                       offload.gradients, plan);
+                       offload, plan);
     first_moment_.reserve("moments", n, offload.optimizer, context, plan);
     second_moment_.reserve("moments", n, offload.optimizer, context, plan);
     plan.reserve("staging", state_, 1);
     norm_.emplace(table, layout, context.ranks, plan);
+    if (!offload.optimizer_on_cpu) return;
+    require(offload.optimizer.place == Place::host,
+            "the CPU updates optimizer state only in host memory");
+    on_cpu_.emplace(std::min(offload.chunk, n), weights.kept(), chunks, context, plan);
   }
   OptimizerStep(const OptimizerStep&) = delete;
   OptimizerStep& operator=(const OptimizerStep&) = delete;
@@ -68,16 +75,42 @@ class OptimizerStep {
   }
   StateArray<float>& first_moment() { return first_moment_; }
   StateArray<float>& second_moment() { return second_moment_; }
+  // The arrays that pass through device memory at the same time as the weights: all that the device
+  // updates; otherwise the masters, or one of them alone.
+  std::vector<const StateBytes*> arrays_of_update() {
+    constexpr bool kHasMaster = !std::is_same_v<T, float>;
+    if (on_cpu_) return {kHasMaster ? &master_ : &first_moment_};
+    std::vector<const StateBytes*> arrays = {&gradients_->kept(), &first_moment_, &second_moment_};
+    if (kHasMaster) arrays.push_back(&master_);
+    return arrays;
+  }
   const Tensor<OptimizerState, 1>& state() const { return state_; }
 
-  // Unscales, clips and applies the gradients, unless they or the loss (1) are not finite.
+  // See GradientBuckets.
+  void begin_step(std::int64_t micro_batches, Stream& stream) {
+    gradients_->begin_step(micro_batches, norm_->own_sums(), stream);
+  }
+
+  // Unscales, clips and applies the gradients, unless they or the loss (1) are not finite. Blocks
+  // are in the order of a forward pass.
   void apply(const OptimizerOptions& options, double learning_rate, const Tensor<float, 1>& loss,
              Stream& stream) {
     measure_gradients(options, loss, stream);
     const ProfileScope scope("adamw", stream, update_bytes());
     begin_adamw(state_.data, options, stream);
-    for (std::size_t block = 0; block < layout_.trainable_buckets().size(); ++block) {
-      if (layout_.trainable_buckets()[block].is_held) update(block, options, learning_rate, stream);
+    OptimizerState state{};
+    if (on_cpu_) {
+      state = on_cpu_->read(state_.data, stream);
+      if (state.finite == 0) return;
+    }
+    for (const Bucket& bucket : layout_.trainable_buckets()) {
+      if (!bucket.is_held) continue;
+      const auto block = static_cast<int>(&bucket - layout_.trainable_buckets().data());
+      if (on_cpu_) {
+        update_on_cpu(block, options, learning_rate, state, stream);
+      } else {
+        update(block, options, learning_rate, stream);
+      }
     }
   }
 
@@ -85,15 +118,33 @@ class OptimizerStep {
   void measure_gradients(const OptimizerOptions& options, const Tensor<float, 1>& loss,
                          Stream& stream) {
     const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_->kept().tensor()));
-    const Tensor<const float, 1> partials = norm_->partial_sums(*gradients_, chunks_, stream);
+    const Tensor<const float, 1> partials = norm_->partial_sums(*gradients_, stream);
     finish_global_norm(state_.data, partials.data, partials.size(),
                        static_cast<float>(options.grad_clip), loss.data, stream);
   }
 
+  const Bucket& bucket_of(int block) const {
+    return layout_.trainable_buckets()[static_cast<std::size_t>(block)];
+  }
+
+  // Calls update(spec, element, n, at) for the parameters' parts of elements [first, first + n) of
+  // this rank's piece of the bucket of a block: n elements from `element` of the rank's part on,
+  // which are at `at` in the range.
+  template <class Update>
+  void for_each_part(int block, std::int64_t first, std::int64_t n, const Update& update) const {
+    for (const ParameterSpec& spec : table_.specs()) {
+      if (spec.block != block || !spec.is_held || !spec.trainable) continue;
+      const OwnedPart part = layout_.own_part(spec);
+      const std::int64_t place = part.shard_offset - bucket_of(block).shard_offset;  // in the piece
+      const std::int64_t begin = std::max(first, place),
+                         end = std::min(first + n, place + part.size);
+      if (begin < end) update(spec, part.first + begin - place, end - begin, begin - first);
+    }
+  }
+
   // Updates this rank's piece of the bucket of a block.
-  void update(std::size_t block, const OptimizerOptions& options, double learning_rate,
-              Stream& stream) {
-    const Bucket& bucket = layout_.trainable_buckets()[block];
+  void update(int block, const OptimizerOptions& options, double learning_rate, Stream& stream) {
+    const Bucket& bucket = bucket_of(block);
     using Use = StateOperand::Use;
     std::vector<StateOperand> operands = {
         {&gradients_->kept(), gradients_->begin(bucket), Use::read},
@@ -105,16 +156,10 @@ class OptimizerStep {
       operands.push_back({&master_, bucket.shard_offset, Use::update});
     }
     chunks_.run(operands, bucket.piece, [&](const auto& data, std::int64_t first, auto n) {
-      for (const ParameterSpec& spec : table_.specs()) {
-        if (spec.block != static_cast<int>(block) || !spec.is_held || !spec.trainable) continue;
-        const OwnedPart part = layout_.own_part(spec);
-        const std::int64_t place = part.shard_offset - bucket.shard_offset;  // in the piece
-        const std::int64_t begin = std::max(first, place),
-                           end = std::min(first + n, place + part.size);
-        if (begin >= end) continue;
-        update(spec, part.first + begin - place, end - begin, data, begin - first, options,
-               learning_rate, stream);
-      }
+      for_each_part(block, first, n,
+                    [&](const ParameterSpec& spec, auto element, auto size, auto at) {
+                      update(spec, element, size, data, at, options, learning_rate, stream);
+                    });
     });
   }
 
@@ -139,6 +184,37 @@ class OptimizerStep {
     }
   }
 
+  // The same by the CPU.
+  void update_on_cpu(int block, const OptimizerOptions& options, double learning_rate,
+                     const OptimizerState& state, Stream& stream) {
+    const Bucket& bucket = bucket_of(block);
+    on_cpu_->run(weights_.begin(bucket), bucket.piece, stream, [&](const auto& range) {
+      std::vector<AdamWPart<T>> parts;
+      for_each_part(block, range.first, range.n,
+                    [&](const ParameterSpec& spec, auto element, auto n, auto at) {
+                      parts.push_back({host_arrays(bucket, range, at, n), spec.weight_decay});
+                      if (rounding_seed_) parts.back().rounding = rounding_of(spec, element);
+                    });
+      adamw_on_cpu(parts, options, learning_rate, state, cpu_threads());
+    });
+  }
+
+  // n elements, from `at` in a range of this rank's piece of a bucket on.
+  AdamWArrays<T> host_arrays(const Bucket& bucket, const typename CpuUpdate<T>::Range& range,
+                             std::int64_t at, std::int64_t n) const {
+    const std::int64_t element = range.first + at;  // in the piece
+    const auto floats = [&](const StateArray<float>& array) {
+      return static_cast<float*>(array.on_host(bucket.shard_offset + element));
+    };
+    const float* const gradient = gradients_->on_host(bucket) + element;
+    T* const weights = range.weights + at;
+    if constexpr (std::is_same_v<T, float>) {
+      return {weights, nullptr, floats(first_moment_), floats(second_moment_), gradient, n};
+    } else {
+      return {floats(master_), weights, floats(first_moment_), floats(second_moment_), gradient, n};
+    }
+  }
+
   // Gradients are read, moments and master weights are read and written, bf16 or fp16 weights
   // written.
   Work update_bytes() const {
@@ -157,6 +233,7 @@ class OptimizerStep {
   StateArray<float> first_moment_, second_moment_;
   Tensor<OptimizerState, 1> state_;
   std::optional<GradientNorm> norm_;
+  std::optional<CpuUpdate<T>> on_cpu_;  // empty: the device updates the weights
 };
 
 }  // namespace llmc

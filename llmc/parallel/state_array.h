@@ -22,6 +22,7 @@ class StateBytes {
   StateBytes& operator=(const StateBytes&) = delete;
 
   bool is_resident() const { return store_ == nullptr; }
+  bool is_on_host() const { return place_ == Place::host; }
   std::int64_t size() const { return size_; }  // elements
   std::int64_t element_bytes() const { return element_bytes_; }
 
@@ -37,8 +38,9 @@ class StateBytes {
     store_->write(first * element_bytes_, device, n * element_bytes_, transfers_->stream());
     transfers_->count_from_device(place_, n * element_bytes_);
   }
-  // Element `first` of a resident array.
+  // Element `first` of a resident array, and of one in host memory.
   virtual void* resident(std::int64_t first) const = 0;
+  void* on_host(std::int64_t first) const { return store_->memory() + first * element_bytes_; }
 
  protected:
   virtual ~StateBytes() = default;

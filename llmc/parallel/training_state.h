@@ -50,9 +50,8 @@ class TrainingState final : public RunState {
     if (training_) {
       optimizer_ = std::make_unique<OptimizerStep<T>>(table, layout_, shape, context, weights_,
                                                       chunks_, plan);
-      if (!std::is_same_v<T, float>) arrays.push_back(&optimizer_->master());
-      arrays.insert(arrays.end(), {&optimizer_->gradients().kept(), &optimizer_->first_moment(),
-                                   &optimizer_->second_moment()});
+      const auto others = optimizer_->arrays_of_update();
+      arrays.insert(arrays.end(), others.begin(), others.end());
     }
     chunks_.reserve(std::min(shape.offload.chunk, layout_.shard_size()), arrays, plan);
     source_ = std::make_unique<ShardedParameters<T>>(
@@ -68,7 +67,7 @@ class TrainingState final : public RunState {
     fill_zero(loss_.data, 1, stream);
     if (!training_) return;
     if (!std::is_same_v<T, float>) clear(optimizer_->master(), stream);
-    gradients().begin_step(1, stream);
+    optimizer_->begin_step(1, stream);
     clear(optimizer_->first_moment(), stream);
     clear(optimizer_->second_moment(), stream);
     set_optimizer_state(initial_optimizer_state(kInitialLossScale), stream);
@@ -105,7 +104,7 @@ class TrainingState final : public RunState {
 
   void begin_step(Stream& stream, std::int64_t micro_batches = 1) override {
     const ProfileScope scope("zero gradients", stream, memory_traffic(gradients().kept().tensor()));
-    gradients().begin_step(micro_batches, stream);
+    optimizer_->begin_step(micro_batches, stream);
     fill_zero(loss_.data, 1, stream);
   }
 

@@ -44,30 +44,28 @@ class StateTraffic {
                                run)),
         layout_(table_, run.zero_stage, mesh.shard_ranks, mesh.shard_rank(rank)) {}
 
-  // Moments, and the master weights of half precision: read and written by the update.
+  // Moments, and the master weights of half precision: read and written by the update. If the CPU
+  // updates them, gradients and weights that are not in host memory move instead: the gradients
+  // there, the new weights back, and weights in fp32 in both directions.
   OffloadBytes optimizer() const {
+    if (run_.offload.optimizer_on_cpu) return update_on_cpu();
     const std::int64_t arrays = size_ == kFloat ? 2 : 3;
     const std::int64_t bytes = arrays * kFloat * layout_.trainable_shard_size();
     return {bytes, bytes};
   }
 
-  // The sum of the micro-batches so far arrives before, and leaves after each further one. The norm
-  // and the update read the rank's piece.
+  // The sum of the micro-batches so far arrives before, and leaves after each further one. The
+  // update on the device reads the rank's piece.
   OffloadBytes gradients() const {
     OffloadBytes bytes;
     for (const Bucket& bucket : layout_.trainable_buckets()) {
       if (!bucket.is_held) continue;
       const std::int64_t sum = kFloat * (layout_.shards_gradients() ? bucket.piece : bucket.stored);
       const std::int64_t piece = kFloat * bucket.piece;
-      bytes += {(micro_batches_ - 1) * sum + 2 * piece, (micro_batches_ - 1) * sum + piece};
+      bytes += {(micro_batches_ - 1) * sum + (run_.offload.optimizer_on_cpu ? 0 : piece),
+                (micro_batches_ - 1) * sum + piece};
     }
-    const ParameterSpec& head = table_.head();
-    const bool is_shared = mesh_.pipeline_ranks > 1 && config_.tied_head && head.trainable;
-    if (is_shared && head.is_held) {
-      const std::int64_t part = kFloat * layout_.own_part(head).size;
-      bytes += {part, part};
-    }
-    return bytes;
+    return bytes += {shared_embeddings(), shared_embeddings()};
   }
 
   // A pass reads a block that is in no slot. The update writes the rank's piece; fp32 weights are
@@ -85,7 +83,9 @@ class StateTraffic {
     for (const Bucket& bucket : layout_.trainable_buckets()) {
       if (!bucket.is_held) continue;
       const std::int64_t piece = size_ * bucket.piece;
-      bytes += {size_ == kFloat ? piece : 0, piece};
+      if (!run_.offload.optimizer_on_cpu || run_.offload.parameters.place == Place::disk) {
+        bytes += {size_ == kFloat ? piece : 0, piece};
+      }
       if (layout_.shards() > 1 && !layout_.shards_weights()) {
         bytes += {piece, size_ * bucket.stored};
       }
@@ -95,6 +95,25 @@ class StateTraffic {
 
  private:
   static constexpr std::int64_t kFloat = sizeof(float);
+
+  OffloadBytes update_on_cpu() const {
+    const std::int64_t pieces = layout_.trainable_shard_size();
+    OffloadBytes bytes;
+    if (run_.offload.gradients.place != Place::host) {
+      bytes.from_device += kFloat * pieces + shared_embeddings();
+    }
+    if (run_.offload.parameters.place != Place::host) {
+      bytes += {size_ * pieces, size_ == kFloat ? kFloat * pieces : 0};
+    }
+    return bytes;
+  }
+
+  // The rank's piece of the gradient that a pipeline's tied embeddings add up.
+  std::int64_t shared_embeddings() const {
+    const ParameterSpec& head = table_.head();
+    const bool is_shared = mesh_.pipeline_ranks > 1 && config_.tied_head && head.trainable;
+    return is_shared && head.is_held ? kFloat * layout_.own_part(head).size : 0;
+  }
 
   ModelConfig config_;
   RunShape run_;

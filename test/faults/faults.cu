@@ -316,6 +316,8 @@ const Fault kFaults[] = {
     {"busy_slot", busy_slot<false>, busy_slot<true>},
     {"early_leave", early_leave<false>, early_leave<true>},
     {"early_reuse", early_reuse<false>, early_reuse<true>},
+    {"early_update", early_update<false>, early_update<true>},
+    {"early_weights", early_weights<false>, early_weights<true>},
     {"missing_synchronize", missing_synchronize<false>, missing_synchronize<true>},
     {"missing_event_before_collective", missing_event_before_collective<false>,
      missing_event_before_collective<true>},

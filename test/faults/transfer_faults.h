@@ -1,5 +1,5 @@
-// Faults in the order of a compute stream and the transfers of offloaded state, for faults.cu: two
-// for each direction.
+// Faults in the order of a compute stream, the transfers of offloaded state, and the host, for
+// faults.cu: two for each direction, and two of an update by the CPU.
 #pragma once
 
 #include "llmc/offload/store.h"
@@ -54,6 +54,42 @@ void early_leave() {
 template <bool Fixed>
 void early_reuse() {
   move_values<true, true, true, Fixed>();
+}
+
+// The host computes new values from what has left the device, in a slot from which they go back.
+template <bool AwaitsDeparture, bool AwaitsSlot>
+void update_values() {
+  Buffer<float> device(kCount);
+  const PinnedBuffer<float> slot(kCount);
+  const std::int64_t bytes = kCount * static_cast<std::int64_t>(sizeof(float));
+  HostStore store;
+  store.allocate(bytes);
+  Transfers transfers;
+  Stream compute;
+  Event left, ready;
+  launch(use_kernel<>, {kBlocks}, kThreads, 0, compute, device.data());
+  transfers.follow(compute);
+  store.write(0, device.data(), bytes, transfers.stream());
+  left.record(transfers.stream());
+  compute.wait(left);
+  if (AwaitsDeparture) transfers.stream().synchronize();
+  const float* const values = reinterpret_cast<const float*>(store.memory());
+  for (int i = 0; i < kCount; ++i) slot.data()[i] = 2 * values[i];  // FAULT: early_update
+  copy_to_device(device.data(), static_cast<const float*>(slot.data()), kCount, compute);
+  ready.record(compute);
+  if (AwaitsSlot) ready.synchronize();
+  slot.data()[0] = 0;  // FAULT: early_weights
+  compute.synchronize();
+  transfers.stream().synchronize();
+}
+
+template <bool Fixed>
+void early_update() {
+  update_values<Fixed, true>();
+}
+template <bool Fixed>
+void early_weights() {
+  update_values<true, Fixed>();
 }
 
 }  // namespace

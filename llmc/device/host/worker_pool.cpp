@@ -1,9 +1,9 @@
 #include "llmc/device/host/worker_pool.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
+#include "llmc/base/threads.h"
 #include "llmc/device/host/sanitizer.h"
 
 namespace llmc {
@@ -42,10 +42,7 @@ WorkerPool::~WorkerPool() {
 
 int WorkerPool::num_threads_from_environment() {
   if (kThreadSanitizer) return 1;
-  const char* value = std::getenv("LLMC_HOST_THREADS");
-  const int threads = value != nullptr ? std::atoi(value) : 0;
-  return threads > 0 ? threads
-                     : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return static_cast<int>(cpu_threads());
 }
 
 void WorkerPool::open_job(std::int64_t count, const std::function<void(std::int64_t)>& piece) {

@@ -4,6 +4,7 @@
 #include "llmc/ops/elementwise.h"
 #include "llmc/ops/instantiate.h"
 #include "llmc/ops/optimizer/adamw.h"
+#include "llmc/ops/optimizer/adamw_update.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/ops/optimizer/stochastic_rounding.h"
@@ -64,32 +65,12 @@ AdamWStep make_adamw_step(const OptimizerOptions& options, double learning_rate,
 }
 
 template <class T, class Rounding>
-__global__ void adamw_kernel(float* param, T* working_weights, float* m_inout, float* v_inout,
-                             const float* gradient, std::int64_t n, AdamWStep step,
-                             const OptimizerState* state, Rounding rounding) {
+__global__ void adamw_kernel(AdamWArrays<T> arrays, AdamWStep step, const OptimizerState* state,
+                             Rounding rounding) {
   constexpr int N = kPerThread<T>;
   const std::int64_t i = global_thread() * N;
-  if (i >= n || state->finite == 0) return;
-  const float scale = state->gradient_scale;
-  const float rate = step.learning_rate / state->bias_correction1;
-  const float root = state->bias_correction2_root;
-
-  Vec<float, N> p = load_up_to<N>(param + i, n - i);
-  Vec<float, N> m = load_up_to<N>(m_inout + i, n - i);
-  Vec<float, N> v = load_up_to<N>(v_inout + i, n - i);
-  const Vec<float, N> grad = load_up_to<N>(gradient + i, n - i);
-  Vec<T, N> w;
-  for (int k = 0; k < N; ++k) {
-    const float g = scale * grad[k];
-    m[k] += step.one_minus_beta1 * (g - m[k]);
-    v[k] = step.beta2 * v[k] + step.one_minus_beta2 * (g * g);
-    p[k] = step.decay_factor * p[k] - rate * m[k] / (std::sqrt(v[k]) / root + step.eps);
-  }
-  rounding.template round<T, N>(w, p, i, state->updates);
-  store_up_to(param + i, p, n - i);
-  store_up_to(m_inout + i, m, n - i);
-  store_up_to(v_inout + i, v, n - i);
-  if (working_weights != nullptr) store_up_to(working_weights + i, w, n - i);
+  if (i >= arrays.n || state->finite == 0) return;
+  update_elements<N>(arrays, i, step, *state, rounding);
 }
 
 template <class T, class Rounding>
@@ -99,8 +80,9 @@ void adamw(float* param, T* working_weights, float* m, float* v, const float* gr
            const Rounding& rounding) {
   rounding.check("adamw");
   const AdamWStep step = make_adamw_step(options, learning_rate, use_weight_decay);
-  launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, param, working_weights, m,
-                                    v, gradient, n, step, state, rounding);
+  const AdamWArrays<T> arrays{param, working_weights, m, v, gradient, n};
+  launch_elementwise<kPerThread<T>>(adamw_kernel<T, Rounding>, n, stream, arrays, step, state,
+                                    rounding);
 }
 
 LLMC_INSTANTIATE(adamw)

@@ -50,8 +50,8 @@ struct NearestRounding {
   // w = p rounded. The unused arguments are the index of w[0] in the range and the step; see
   // StochasticRounding.
   template <class T, int N>
-  __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t,
-                                        std::int32_t) const {
+  __host__ __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t,
+                                                 std::int32_t) const {
     for (int k = 0; k < N; ++k) w[k] = from_float<T>(p[k]);
   }
 };
@@ -68,8 +68,8 @@ struct StochasticRounding {
   void check(const char* op) const { index.require_groups(op, first); }
 
   template <class T, int N>
-  __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p, std::int64_t i,
-                                        std::int32_t step) const {
+  __host__ __device__ __forceinline__ void round(Vec<T, N>& w, const Vec<float, N>& p,
+                                                 std::int64_t i, std::int32_t step) const {
     static_assert(N % 4 == 0);
     for (int k = 0; k < N; k += 4) {
       const auto group = static_cast<std::uint64_t>(index(first + i + k)) / 4;
