@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/host/workers.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -355,7 +355,7 @@ TEST_SUITE("host_executor") {
   TEST_CASE("the worker pool has the number of OS threads from the environment") {
     if (const char* value = std::getenv(kThreadsVariable); value != nullptr) {
       const int threads = host::kThreadSanitizer ? 1 : std::atoi(value);
-      CHECK(host::WorkerPool::instance().threads() == threads);
+      CHECK(workers().threads() == threads);
     }
     for (const float x : block_sums()) CHECK(x == 64.0f * 65.0f / 2.0f);
   }

@@ -168,7 +168,8 @@ TEST_SUITE("adamw") {
     const GuardedState state(now, stream);
     std::vector<float> squares = random_floats(n, 80);
     for (float& x : squares) x *= x;
-    const auto compare = [&]<class Rounding>(std::int64_t threads, const Rounding& rounding) {
+    const auto compare = [&]<class Rounding>(int threads, const Rounding& rounding) {
+      WorkerPool pool(threads);
       const DeviceArray<float> param(random_floats(n, 78), stream), m(random_floats(n, 79), stream);
       const DeviceArray<float> v(squares, stream), gradient(random_floats(n, 81), stream);
       const DeviceArray<T> working(std::vector<T>(static_cast<std::size_t>(n)), stream);
@@ -179,7 +180,7 @@ TEST_SUITE("adamw") {
       AdamWPart<T> part{arrays, true};
       if constexpr (std::is_same_v<Rounding, StochasticRounding>) part.rounding = rounding;
       const auto update = [&](const OptimizerState& state) {
-        adamw_on_cpu<T>({part}, kOptions, 1e-3, state, threads);
+        adamw_on_cpu<T>({part}, kOptions, 1e-3, state, pool);
       };
       OptimizerState skipped = now;
       skipped.finite = 0;
@@ -199,7 +200,7 @@ TEST_SUITE("adamw") {
       CHECK(same_bits(second, v.stored()));
       CHECK(same_bits(w, working.stored()));
     };
-    for (const std::int64_t threads : {1, 3}) {
+    for (const int threads : {1, 3}) {
       compare(threads, NearestRounding{});
       if constexpr (!std::is_same_v<T, float>) {
         compare(threads, StochasticRounding{.seed = 11, .tensor = 4, .first = 8});

@@ -1,17 +1,14 @@
 // AdamW over all parameters of a GPT-2: one launch for all tensors; one launch per tensor (as in
-// training, where weight decay differs between tensors); one number per thread; on the CPU, next to
-// a GPU (on the host, where arrays are in the same memory); and stochastically rounded weights, of
-// a whole tensor and of the pieces of one that a rank has. Also begin_adamw, which counts the
-// update before them.
+// training, where weight decay differs between tensors); one number per thread; and stochastically
+// rounded weights, of a whole tensor and of the pieces of one that a rank has. Also begin_adamw,
+// which counts the update before them.
 #pragma once
 
 #include <numeric>
 
 #include "dev/harness/op_case.h"
 #include "dev/variants/scalar.h"
-#include "llmc/base/threads.h"
 #include "llmc/ops/optimizer/adamw.h"
-#include "llmc/ops/optimizer/adamw_on_cpu.h"
 #include "test/oracle/ops.h"
 #include "test/oracle/rounding.h"
 
@@ -96,7 +93,6 @@ template <class T>
 void adamw(OpRunner& runner, const Shape& s) {
   constexpr bool kCopy = sizeof(T) < sizeof(float);
   std::vector<std::string> variants = {"one_launch", "per_tensor", "scalar"};
-  if (!llmc::kCudaTarget) variants.push_back("on_cpu");
   if (kCopy) variants.insert(variants.end(), {"stochastic", "stochastic_pieces"});
   const std::vector<std::int64_t> tensors = s.tensors();
   const std::int64_t n = std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0});
@@ -138,13 +134,6 @@ void adamw(OpRunner& runner, const Shape& s) {
                                 copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n,
                                 llmc::make_adamw_step(kOptions, kLearningRate, true), state.data());
   });
-  if constexpr (!llmc::kCudaTarget) {  // on arrays of host memory
-    c.variant("on_cpu", [&](int i) {
-      const llmc::AdamWPart<T> part{
-          {param.at(i), copy_at(i, 0), m.at(i), v.at(i), gradient.at(i), n}, true};
-      llmc::adamw_on_cpu<T>({part}, kOptions, kLearningRate, now, llmc::available_processors());
-    });
-  }
   if constexpr (kCopy) {
     const auto stochastic = [&](const llmc::StochasticRounding& rounding) {
       return [&, rounding](int i) {

@@ -49,10 +49,10 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16")
 
 
 class OurSide:
-    """train_gpt2 in one dtype, in a new process for every turn."""
+    """train_gpt2 in one dtype, in a new process for every turn. `flags` are added, and `key` of the log is timed."""
 
-    def __init__(self, options, dtype):
-        self.options, self.dtype = options, dtype
+    def __init__(self, options, dtype, flags=(), key="step_ms"):
+        self.options, self.dtype, self.flags, self.key = options, dtype, flags, key
         self.name, self.notes = f"ours {dtype}", []
 
     def command(self, log):
@@ -63,7 +63,8 @@ class OurSide:
                  "batch-size": o.batch_size, "seq-len": o.seq_len, "grad-accum": 1, "steps": o.warmup + o.steps,
                  "lr": LEARNING_RATE, "warmup": 0, "schedule": "constant", "seed": SEED, "eval-every": 0,
                  "sample-every": 0, "peak-tflops": 1, "log": log}  # a given peak is not measured
-        return [str(o.train_gpt2), *(word for flag, value in flags.items() for word in (f"--{flag}", str(value)))]
+        return [str(o.train_gpt2), *(word for flag, value in flags.items() for word in (f"--{flag}", str(value))),
+                *self.flags]
 
     def turn(self):
         environment = {**os.environ, "LLMC_HOST_THREADS": str(self.options.threads), "OMP_NUM_THREADS": "1"}
@@ -76,7 +77,7 @@ class OurSide:
                 messages.seek(0)
                 raise SideFailed(last_line(messages.read(), f"exit code {process.returncode}"))
             steps = [line for line in map(json.loads, log.read_text().splitlines()) if "loss" in line]
-        return {"step_ms": [line["step_ms"] for line in steps[self.options.warmup:]], "loss": steps[-1]["loss"],
+        return {"step_ms": [line[self.key] for line in steps[self.options.warmup:]], "loss": steps[-1]["loss"],
                 "peak_bytes": 1024 * usage.ru_maxrss}
 
     def close(self):

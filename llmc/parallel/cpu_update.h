@@ -10,7 +10,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "llmc/base/threads.h"
 #include "llmc/device/device.h"
 #include "llmc/nn/context.h"
 #include "llmc/nn/memory_plan.h"

@@ -39,7 +39,7 @@ class LeavingGradients {
   bool has_sums() const { return has_sums_; }
 
   // n elements of the rank's pieces, from `first` on, are complete at `own` in the order of
-  // `stream`. All are multiples of 1024, but for n at the end of a parameter.
+  // `stream`. All are multiples of 1024, except n at the end of a parameter.
   void leave(std::int64_t first, const float* own, std::int64_t n, Stream& stream) {
     if (!has_sums_ || n == 0) return;
     squared_norm_partials<float>(norm_sums_ + first / kNormPiece, own, n, stream);

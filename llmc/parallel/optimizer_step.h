@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "llmc/base/threads.h"
 #include "llmc/device/device.h"
+#include "llmc/device/workers.h"
 #include "llmc/nn/context.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/parameter_table.h"
@@ -195,7 +195,7 @@ class OptimizerStep {
                       parts.push_back({host_arrays(bucket, range, at, n), spec.weight_decay});
                       if (rounding_seed_) parts.back().rounding = rounding_of(spec, element);
                     });
-      adamw_on_cpu(parts, options, learning_rate, state, cpu_threads());
+      adamw_on_cpu(parts, options, learning_rate, state, workers());
     });
   }
 

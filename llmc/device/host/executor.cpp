@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "llmc/device/host/uninitialised_trap.h"
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/host/workers.h"
 #include "llmc/device/math.h"
 
 namespace llmc {
@@ -30,7 +30,7 @@ void run_blocks(Block& block, const Launch& launch, std::int64_t first, std::int
 
 void run_grid(const Launch& launch) {
   const std::int64_t blocks = launch.grid.x * launch.grid.y * launch.grid.z;
-  WorkerPool& pool = WorkerPool::instance();
+  WorkerPool& pool = workers();
   // Launches of many blocks hand them out in bundles of up to 16, to reduce the overhead per block.
   const std::int64_t bundle = std::clamp<std::int64_t>(blocks / (8 * pool.threads()), 1, 16);
   pool.run(ceil_div(blocks, bundle), [&](std::int64_t piece) {

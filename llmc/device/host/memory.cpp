@@ -1,10 +1,14 @@
 #include "llmc/device/host/memory.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/host/unwritten.h"
+#include "llmc/device/host/workers.h"
+#include "llmc/device/math.h"
 
 namespace llmc {
 
@@ -13,6 +17,17 @@ namespace host {
 namespace {
 
 constexpr std::size_t kAlignment = 256, kHugePage = std::size_t{2} << 20;
+
+// Calls work(first, size) for pieces of `bytes` bytes, on several threads: one of them does not use
+// all the bandwidth of the memory.
+template <class Work>
+void in_pieces(std::size_t bytes, const Work& work) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  workers().run(static_cast<std::int64_t>(ceil_div(bytes, kPiece)), [&](std::int64_t i) {
+    const std::size_t first = static_cast<std::size_t>(i) * kPiece;
+    work(first, std::min(kPiece, bytes - first));
+  });
+}
 
 }  // namespace
 
@@ -32,17 +47,22 @@ void release(void* memory, std::size_t) {
 }
 
 void copy(void* destination, const void* source, std::size_t bytes, Stream& stream) {
-  stream.run([=] { std::memcpy(destination, source, bytes); });
+  stream.run([=] {
+    in_pieces(bytes, [=](std::size_t first, std::size_t size) {
+      std::memcpy(static_cast<char*>(destination) + first, static_cast<const char*>(source) + first,
+                  size);
+    });
+  });
+}
+
+void fill_zero(void* p, std::size_t bytes, Stream& stream) {
+  stream.run([=] {
+    in_pieces(bytes, [=](std::size_t first, std::size_t size) {
+      std::memset(static_cast<char*>(p) + first, 0, size);
+    });
+  });
 }
 
 }  // namespace host
-
-namespace backend {
-
-void fill_zero(void* p, std::size_t n, Stream& stream) {
-  stream.run([=] { std::memset(p, 0, n); });
-}
-
-}  // namespace backend
 
 }  // namespace llmc

@@ -18,7 +18,9 @@ void* allocate(std::size_t bytes);
 // run work immediately.
 void release(void* memory, std::size_t);
 
+// Both use the threads of the executor.
 void copy(void* destination, const void* source, std::size_t bytes, Stream& stream);
+void fill_zero(void* p, std::size_t bytes, Stream& stream);
 
 }  // namespace host
 
@@ -45,7 +47,9 @@ inline void copy_to_host(void* d, const void* s, std::size_t n, Stream& stream) 
 inline void copy_on_device(void* d, const void* s, std::size_t n, Stream& stream) {
   host::copy(d, s, n, stream);
 }
-void fill_zero(void* p, std::size_t n, Stream& stream);
+inline void fill_zero(void* p, std::size_t n, Stream& stream) {
+  host::fill_zero(p, n, stream);
+}
 
 }  // namespace backend
 

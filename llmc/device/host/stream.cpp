@@ -3,7 +3,7 @@
 #include <string>
 
 #include "llmc/base/error.h"
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/host/workers.h"
 
 namespace llmc {
 
@@ -12,7 +12,7 @@ namespace host {
 StreamContext::StreamContext() {
   // Create the pool from the host context: TSan orders every later user after the creator, so no
   // stream may be the creator.
-  WorkerPool::instance();
+  workers();
   TsanIgnoreScope bookkeeping;
   fiber_ = std::make_unique<Fiber>(&StreamContext::serve, kBytes, 0);
   fiber_->set_name("a stream");

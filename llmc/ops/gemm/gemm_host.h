@@ -12,7 +12,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/executor.h"
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/workers.h"
 #include "llmc/ops/gemm/gemm.h"
 #include "llmc/ops/gemm/gemm_host_rows.h"
 #include "llmc/ops/gemm/gemm_host_tile.h"
@@ -51,7 +51,7 @@ class Gemm {
     const host::TsanIgnoreScope bookkeeping;
     if (call.m <= kMaxFewRows) return multiply_few_rows(call);
     const Tiling tiling = choose_tiling(call);
-    host::WorkerPool::instance().run(tiling.count(), [&](std::int64_t i) {
+    workers().run(tiling.count(), [&](std::int64_t i) {
       multiply_tile(call, part_range(call.m, tiling.rows, i / tiling.columns),
                     part_range(call.n, tiling.columns, i % tiling.columns));
     });

@@ -9,7 +9,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/executor.h"
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/workers.h"
 #include "llmc/ops/gemm/gemm.h"
 #include "llmc/ops/gemm/gemm_host_tile.h"
 
@@ -114,7 +114,7 @@ void multiply_few_rows(const GemmCall<TO, TI>& call) {
       finish_row(call, sums[r], r * call.n + first, columns);
     }
   };
-  host::WorkerPool::instance().run(ceil_div(call.n, kFewRowsColumns), compute_columns);
+  workers().run(ceil_div(call.n, kFewRowsColumns), compute_columns);
 }
 
 }  // namespace llmc

@@ -12,7 +12,7 @@
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
 #include "llmc/device/host/executor.h"
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/workers.h"
 #include "llmc/ops/activation_value.h"
 #include "llmc/ops/gemm/invariant_gemm_call.h"
 
@@ -29,7 +29,7 @@ inline constexpr int kFewRowsDepth = 8;
 // Calls piece(i) for i = 0 .. count - 1 on the executor's threads.
 template <class F>
 void run_pieces(std::int64_t count, const F& piece) {
-  host::WorkerPool::instance().run(count, [&piece](std::int64_t i) { piece(i); });
+  workers().run(count, [&piece](std::int64_t i) { piece(i); });
 }
 
 // out = LayerNorm(x), rounded to T and widened again. C is a multiple of 8.

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <type_traits>
 #include <vector>
 
-#include "llmc/base/threads.h"
 #include "llmc/device/device.h"
 #include "llmc/ops/instantiate.h"
 #include "llmc/ops/optimizer/adamw_on_cpu.h"
@@ -12,9 +12,9 @@ namespace llmc {
 
 namespace {
 
-// Elements that a thread updates at a time: enough to be worth its start, and few enough for all
-// threads to end at about the same time.
-constexpr std::int64_t kCpuRange = std::int64_t{1} << 16;
+// Elements that a thread updates at a time: few enough for all threads to end at about the same
+// time.
+constexpr std::int64_t kCpuRange = std::int64_t{1} << 14;
 template <class T>
 constexpr int kCpuVector = 64 / static_cast<int>(sizeof(T));  // as in kernels of the host
 
@@ -31,7 +31,7 @@ void update_range(const AdamWArrays<T>& arrays, std::int64_t first, const AdamWS
 
 template <class T>
 void adamw_on_cpu(const std::vector<AdamWPart<T>>& parts, const OptimizerOptions& options,
-                  double learning_rate, const OptimizerState& state, std::int64_t threads) {
+                  double learning_rate, const OptimizerState& state, WorkerPool& pool) {
   if (state.finite == 0) return;
   struct Range {
     const AdamWPart<T>& part;
@@ -42,8 +42,8 @@ void adamw_on_cpu(const std::vector<AdamWPart<T>>& parts, const OptimizerOptions
     if (part.rounding) part.rounding->check("adamw_on_cpu");
     for (std::int64_t i = 0; i < part.arrays.n; i += kCpuRange) ranges.push_back({part, i});
   }
-  for_each_parallel(ranges.size(), threads, [&](std::size_t index) {
-    const auto& [part, first] = ranges[index];
+  pool.run(std::ssize(ranges), [&](std::int64_t index) {
+    const auto& [part, first] = ranges[static_cast<std::size_t>(index)];
     const AdamWStep step = make_adamw_step(options, learning_rate, part.use_weight_decay);
     if constexpr (!std::is_same_v<T, float>) {
       if (part.rounding) return update_range(part.arrays, first, step, state, *part.rounding);

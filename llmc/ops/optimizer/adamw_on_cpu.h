@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "llmc/device/worker_pool.h"
 #include "llmc/ops/optimizer/adamw.h"
 #include "llmc/ops/optimizer/adamw_update.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
@@ -22,10 +23,10 @@ struct AdamWPart {
 };
 
 // The updates of adamw() of all parts, with the same arithmetic: on the host target the results
-// have the same bits. `state` is that after begin_adamw; nothing changes if its `finite` is 0. Uses
-// up to `threads` threads; the results do not depend on their number.
+// have the same bits. `state` is that after begin_adamw; nothing changes if its `finite` is 0. The
+// results do not depend on the number of the pool's threads.
 template <class T>
 void adamw_on_cpu(const std::vector<AdamWPart<T>>& parts, const OptimizerOptions& options,
-                  double learning_rate, const OptimizerState& state, std::int64_t threads);
+                  double learning_rate, const OptimizerState& state, WorkerPool& pool);
 
 }  // namespace llmc

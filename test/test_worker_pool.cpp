@@ -1,4 +1,5 @@
-// The pool of OS threads that runs the blocks of launches and the tiles of products on the host.
+// The pool of OS threads that runs the blocks of launches and the tiles of products on the host,
+// and updates by the CPU.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -8,13 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/workers.h"
 
 using namespace llmc;
 
-TEST_SUITE("host worker pool") {
+TEST_SUITE("worker pool") {
   TEST_CASE("the worker pool runs every piece once") {
-    auto& pool = host::WorkerPool::instance();
+    WorkerPool& pool = workers();
     for (const std::int64_t count : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> done(static_cast<std::size_t>(count));
       pool.run(count, [&](std::int64_t i) { ++done[static_cast<std::size_t>(i)]; });
@@ -24,7 +25,7 @@ TEST_SUITE("host worker pool") {
 
   TEST_CASE("the worker pool throws the first error and remains usable") {
     constexpr std::int64_t kPieces = 100'000;
-    auto& pool = host::WorkerPool::instance();
+    WorkerPool& pool = workers();
     for (int round = 0; round < 20; ++round) {
       std::atomic<std::int64_t> num_started{0};
       const auto piece = [&](std::int64_t i) {

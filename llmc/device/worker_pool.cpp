@@ -1,19 +1,9 @@
-#include "llmc/device/host/worker_pool.h"
+#include "llmc/device/worker_pool.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "llmc/base/threads.h"
-#include "llmc/device/host/sanitizer.h"
-
 namespace llmc {
-
-namespace host {
-
-WorkerPool& WorkerPool::instance() {
-  static WorkerPool pool(num_threads_from_environment());
-  return pool;
-}
 
 void WorkerPool::run(std::int64_t count, const std::function<void(std::int64_t)>& piece) {
   if (workers_.empty() || count <= 1) {
@@ -38,11 +28,6 @@ WorkerPool::~WorkerPool() {
   }
   wake_.notify_all();
   for (auto& worker : workers_) worker.join();
-}
-
-int WorkerPool::num_threads_from_environment() {
-  if (kThreadSanitizer) return 1;
-  return static_cast<int>(cpu_threads());
 }
 
 void WorkerPool::open_job(std::int64_t count, const std::function<void(std::int64_t)>& piece) {
@@ -100,7 +85,5 @@ void WorkerPool::pause() {
   __builtin_ia32_pause();
 #endif
 }
-
-}  // namespace host
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// The OS threads of the host executor.
+// A pool of OS threads for work in many pieces.
 #pragma once
 
 #include <atomic>
@@ -12,14 +12,15 @@
 
 namespace llmc {
 
-namespace host {
-
 // OS threads that share the pieces of one job at a time; the calling thread also works. Pieces are
-// handed out one by one, in order. The environment variable LLMC_HOST_THREADS sets the number of
-// threads; the default is one per core.
+// handed out one by one, in order.
 class WorkerPool {
  public:
-  static WorkerPool& instance();
+  // A pool of `threads` threads, of which the calling thread of each job is one.
+  explicit WorkerPool(int threads);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -28,12 +29,6 @@ class WorkerPool {
   void run(std::int64_t count, const std::function<void(std::int64_t)>& piece);
 
  private:
-  explicit WorkerPool(int threads);
-  ~WorkerPool();
-
-  // TSan already treats every CUDA thread as a separate thread, so one OS thread is enough.
-  static int num_threads_from_environment();
-
   void open_job(std::int64_t count, const std::function<void(std::int64_t)>& piece);
 
   // Waits for the workers that joined the job. A worker that wakes up later finds the job closed,
@@ -65,7 +60,5 @@ class WorkerPool {
   bool open_ = false, stopping_ = false;
   std::exception_ptr error_;
 };
-
-}  // namespace host
 
 }  // namespace llmc
