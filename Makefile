@@ -148,7 +148,10 @@ HOST_KERNELS   := $(HOST_KERNEL_FILES:%.cu=$(HOST)/%.o) $(EXECUTOR)
 TEST_KERNELS   := $(HOST_KERNELS) $(patsubst %.cu,$(HOST)/%.o,$(ONLY_TESTED))
 # nvcc compiles several files at a time: it reads the headers of a file three times.
 KERNEL_UNITS   := flash_attention_backward flash_attention_forward gemm attention ops
-CUDA_UNITS     := $(CODE_UNITS) $(KERNEL_UNITS)
+# Loops of the host next to a GPU, which are compiled as those of kernels on the host.
+CPU_UNITS      := cpu
+FILES_cpu      := llmc/ops/optimizer/adamw_on_cpu.cu
+CUDA_UNITS     := $(CODE_UNITS) $(KERNEL_UNITS) $(CPU_UNITS)
 FILES_gemm     := $(filter llmc/ops/gemm/%,$(DEVICE_FILES))
 FILES_flash_attention_backward := llmc/ops/attention/flash_attention_backward.cu
 FILES_flash_attention_forward  := llmc/ops/attention/flash_attention_forward.cu
@@ -268,7 +271,7 @@ GROUP_checkpoint.cpp := checkpoint checkpoint_damage checkpoint_retention checkp
 GROUP_text.cpp       := added_tokens base_log batches compressed_file data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list race \
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
-                        host_memory_limits worker_pool infer_settings interruption io_queue log_lock mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
+                        memory_limits worker_pool infer_settings interruption io_queue log_lock mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
                         rank_agreement readable_text recorded_settings resource_usage run_log schedule scratch_faults scratch_file settings shard_layout suggestions tcp_bootstrap text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
@@ -404,7 +407,8 @@ $(CUDA_UNITS:%=build/units/cuda/%.cu): build/units/cuda/%.cu: FORCE
 
 $(CUDA_OBJECTS): $(CUDA_OUT)/units/%.o: build/units/cuda/%.cu $(CUDA_OUT)/commands | $(CHECKED)
 	@mkdir -p $(@D)
-	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(cpu_flags) $(call gencode,$(ARCHS)) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+$(CPU_UNITS:%=$(CUDA_OUT)/units/%.o): private cpu_flags = $(OPTIMIZE:%=-Xcompiler=%)
 
 $(CODE_UNITS:%=build/units/code/%.cu): build/units/code/%.cu: FORCE
 	$(call include_files,$(filter $(HOST_CODE_FILES),$(FILES_$*)))
@@ -468,7 +472,7 @@ $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CH
 # It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
 # up the names of its own functions, for which it is linked with -rdynamic.
 LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
-LAUNCH_KERNELS := $(KERNEL_UNITS:%=$(HOST)/launch-units/%.o) $(HOST)/launch-units/model.o $(EXECUTOR)
+LAUNCH_KERNELS := $(patsubst %,$(HOST)/launch-units/%.o,$(KERNEL_UNITS) $(CPU_UNITS)) $(HOST)/launch-units/model.o $(EXECUTOR)
 $(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@

@@ -9,7 +9,10 @@
 #include "llmc/config/model_name.h"
 #include "llmc/nn/context.h"
 #include "llmc/parallel/training_runner.h"
+#include "llmc/plan/default_batch.h"
 #include "llmc/plan/fit_hint.h"
+#include "llmc/plan/memory_hint.h"
+#include "test/support.h"
 
 using namespace llmc;
 
@@ -36,6 +39,36 @@ TEST_SUITE("fit hint") {
     smaller.logits_rows = fewer_rows.logits_rows = 7;
     CHECK(
         hint(fewer_rows, planned_bytes(Dtype::bf16, config, smaller, context)).starts_with(batch));
+  }
+
+  TEST_CASE("the CPU updates no state on a disk, so the hint of such a run names the device") {
+    RunShape shape{.B = 1, .T = 1024};
+    shape.offload.optimizer = {Place::host, {}};
+    shape.offload.optimizer_on_cpu = true;
+    RunShape smaller = shape;
+    smaller.recompute = Recompute::full;
+    smaller.offload.optimizer = {Place::disk, "DIR"};
+    smaller.offload.optimizer_on_cpu = false;
+    const ModelConfig config = config_from_name("d12");
+    FitRequest request;
+    request.dtype = Dtype::bf16;
+    request.config = config;
+    request.shape = smaller;
+    request.is_host_memory = true;
+    request.free_bytes = largest_memory(Dtype::bf16, config, smaller, request.mesh, true);
+    request.shape = shape;
+    const std::string hint = fit_hint(request);
+    CHECK_MESSAGE(llmc_test::contains(hint, "--offload optimizer=DIR --optimizer-on device"), hint);
+  }
+
+  TEST_CASE("host memory has room for the offloaded state of all ranks of a machine") {
+    CHECK_NOTHROW(require_host_memory(100 << 20, 100 << 20, 2, 0));
+    const std::string error =
+        llmc_test::complaint([] { require_host_memory(101 << 20, 100 << 20, 2, 0); });
+    for (const char* text : {"needs 101.0 MiB of host memory", "100.0 MiB are free",
+                             "2 ranks on this machine", "--offload KIND=DIR", "--zero 1"}) {
+      CHECK_MESSAGE(llmc_test::contains(error, text), error);
+    }
   }
 
   TEST_CASE("the hint of a run that does not fit names the cheapest flags, and they fit") {

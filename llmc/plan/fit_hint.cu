@@ -35,8 +35,9 @@ bool fits(const FitRequest& request) {
 }
 
 // --offload of the first `count` kinds: to a disk if the memory is the host's, of which another
-// place of the host saves nothing.
-Saving offload(std::size_t count, bool is_host_memory) {
+// place of the host saves nothing. The CPU updates no state on a disk.
+Saving offload(std::size_t count, const FitRequest& request) {
+  const bool is_host_memory = request.is_host_memory;
   const OffloadPlace place =
       is_host_memory ? OffloadPlace{Place::disk, "DIR"} : OffloadPlace{Place::host, {}};
   std::string flag;
@@ -44,7 +45,9 @@ Saving offload(std::size_t count, bool is_host_memory) {
     flag += (i == 0 ? "--offload " : ",") + std::string(kOffloadKinds[i].name) +
             (is_host_memory ? "=DIR" : "");
   }
+  if (is_host_memory && request.shape.offload.optimizer_on_cpu) flag += " --optimizer-on device";
   return {flag, [=](RunShape& shape) {
+            if (is_host_memory) shape.offload.optimizer_on_cpu = false;
             for (std::size_t i = 0; i < count; ++i) shape.offload.*kOffloadKinds[i].place = place;
           }};
 }
@@ -86,7 +89,7 @@ std::vector<std::vector<Saving>> ladder(const FitRequest& request) {
   }
   for (std::size_t count = 1; count <= kOffloadKinds.size(); ++count) {
     steps.push_back(all);
-    steps.back().push_back(offload(count, request.is_host_memory));
+    steps.back().push_back(offload(count, request));
   }
   return steps;
 }

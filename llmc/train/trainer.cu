@@ -43,7 +43,7 @@ Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRu
       checkpointer_(config_, data_, *runner_, resumed_) {
   // Measured before allocate(), because measuring needs memory that the model uses afterwards.
   if (config.training()) measure_peak();
-  planned_memory_ = allocate(*runner_, exchange);
+  planned_memory_ = allocate(*runner_, config.batch.grad_accum, exchange);
   set_initial_state(*runner_, config_, resumed_.has_value());
 }
 

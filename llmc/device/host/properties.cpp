@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "llmc/device/host/memory_limits.h"
+#include "llmc/device/memory_limits.h"
 
 namespace llmc {
 
@@ -23,15 +23,9 @@ DeviceProperties device_properties() {
       break;
     }
   }
-  std::ifstream memory("/proc/meminfo");
-  std::string key, unit;
-  for (std::int64_t kilobytes; memory >> key >> kilobytes >> unit;) {
-    if (key == "MemTotal:") properties.total_memory = kilobytes * 1024;
-    if (key == "MemAvailable:") properties.free_memory = kilobytes * 1024;
-    if (properties.free_memory > 0) break;
-  }
-  properties.free_memory = std::min(
-      {properties.free_memory, host::free_memory_of_cgroups(), host::free_address_space()});
+  const host::Memory memory = host::memory();
+  properties.total_memory = memory.total;
+  properties.free_memory = memory.free;
   properties.l2_bytes = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
   return properties;
 }

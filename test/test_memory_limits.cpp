@@ -7,8 +7,8 @@
 #include <string>
 
 #include "llmc/device/device.h"
-#include "llmc/device/host/memory_limits.h"
 #include "llmc/device/host/properties.h"
+#include "llmc/device/memory_limits.h"
 #include "test/support.h"
 
 namespace {
@@ -43,7 +43,7 @@ __global__ void barrier_kernel() {
   block_barrier();
 }
 
-TEST_SUITE("host_memory_limits") {
+TEST_SUITE("memory_limits") {
   TEST_CASE("the limit of a cgroup bounds the free memory") {
     const Tree tree("0::/job/step\n");
     CHECK(tree.free() == kUnlimited);
@@ -84,6 +84,12 @@ TEST_SUITE("host_memory_limits") {
     tree.write("sys/fs/cgroup/memory/job/memory.stat",
                "inactive_file 7\ntotal_inactive_file 100\n");
     CHECK(tree.free() == 1200);
+  }
+
+  TEST_CASE("the free memory of the machine is a part of all of it") {
+    CHECK(memory().total > 0);
+    CHECK(memory().free > 0);
+    CHECK(memory().free < memory().total);
   }
 
   TEST_CASE("ulimit -v bounds the free memory of the device") {

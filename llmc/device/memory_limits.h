@@ -1,5 +1,5 @@
-// Memory that this process may still allocate: limits of the machine, of `ulimit -v` and of cgroups
-// (containers, SLURM jobs, systemd units).
+// Memory of the host that this process may still allocate: limits of the machine, of `ulimit -v`
+// and of cgroups (containers, SLURM jobs, systemd units).
 #pragma once
 
 #include <sys/resource.h>
@@ -11,6 +11,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -30,13 +31,14 @@ inline std::optional<std::int64_t> integer_in(const std::filesystem::path& file)
   return in >> value ? std::optional(value) : std::nullopt;
 }
 
-// Returns the integer after `key` in a file with lines of the form "key value".
+// Returns the integer after `key` in a file with lines of the form "key value" or "key value unit".
 inline std::optional<std::int64_t> integer_of_key(const std::filesystem::path& file,
                                                   std::string_view key) {
   std::ifstream in(file);
-  std::string name;
-  for (std::int64_t value = 0; in >> name >> value;) {
-    if (name == key) return value;
+  for (std::string line, name; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::int64_t value = 0;
+    if (words >> name >> value && name == key) return value;
   }
   return std::nullopt;
 }
@@ -100,6 +102,17 @@ inline std::int64_t free_address_space() {
   const auto allowed =
       static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(kUnlimited)));
   return std::max<std::int64_t>(0, allowed - used - kAddressSpaceReserve);
+}
+
+// The memory of the machine, and what this process may still allocate of it, in bytes.
+struct Memory {
+  std::int64_t total = 0, free = 0;
+};
+inline Memory memory() {
+  const std::filesystem::path file = "/proc/meminfo";
+  const auto bytes = [&](const char* key) { return 1024 * integer_of_key(file, key).value_or(0); };
+  return {bytes("MemTotal:"),
+          std::min({bytes("MemAvailable:"), free_memory_of_cgroups(), free_address_space()})};
 }
 
 }  // namespace llmc::host
