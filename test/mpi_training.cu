@@ -3,11 +3,11 @@
 // test_mpi_ranks.py and test_nccl_ranks.py compare them.
 //
 //   mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL VOCABULARY
-//                PIPELINE_RANKS CHUNKS STAGE_LAYERS BACKEND [RECOMPUTE OFFLOAD]
+//                PIPELINE_RANKS CHUNKS STAGE_LAYERS BACKEND [RECOMPUTE OFFLOAD OPTIMIZER_ON]
 //
 // MICRO_BATCHES are per data rank; SEQUENCE_PARALLEL is 0 or 1; STAGE_LAYERS are the numbers of
 // layers of all stages, such as 2,1,1, or - for even stages; BACKEND is threads, mpi or nccl;
-// RECOMPUTE and OFFLOAD are values of these flags.
+// RECOMPUTE, OFFLOAD and OPTIMIZER_ON are values of these flags.
 #define DOCTEST_CONFIG_IMPLEMENT  // rank_rig.h uses helpers of doctest tests
 #include <algorithm>
 #include <chrono>
@@ -63,7 +63,7 @@ struct Arguments {
   bool sequence_parallel;
   std::int64_t vocabulary;
   int pipeline_ranks, chunks;
-  std::string stage_layers, backend, recompute = "none", offload = "none";
+  std::string stage_layers, backend, recompute = "none", offload = "none", optimizer_on = "device";
 };
 
 RunConfig config_of(const Arguments& arguments) {
@@ -87,6 +87,7 @@ RunConfig config_of(const Arguments& arguments) {
   }
   std::istringstream kinds(arguments.offload);
   for (std::string kind; std::getline(kinds, kind, ',');) config.memory.offload.push_back(kind);
+  if (arguments.optimizer_on == "cpu") config.memory.optimizer_on = OptimizerOn::cpu;
   config.pipeline =
       make_pipeline(config.pipeline_shape(), config.shape.layers, config.stage_layers());
   return config;
@@ -117,9 +118,10 @@ int main(int count, char** texts) {
   SignalRequest::start_thread("mpi_training");
   std::unique_ptr<World> world;
   try {
-    require(count == 12 || count == 14,
+    require(count == 12 || count == 15,
             "usage: mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL "
-            "VOCABULARY PIPELINE_RANKS CHUNKS STAGE_LAYERS|- threads|mpi|nccl [RECOMPUTE OFFLOAD]");
+            "VOCABULARY PIPELINE_RANKS CHUNKS STAGE_LAYERS|- threads|mpi|nccl "
+            "[RECOMPUTE OFFLOAD OPTIMIZER_ON]");
     const auto number = [&](int i) { return std::stoi(texts[i]); };
     const Arguments arguments = {.ranks = number(1),
                                  .zero = number(2),
@@ -132,8 +134,9 @@ int main(int count, char** texts) {
                                  .chunks = number(9),
                                  .stage_layers = texts[10],
                                  .backend = texts[11],
-                                 .recompute = count == 14 ? texts[12] : "none",
-                                 .offload = count == 14 ? texts[13] : "none"};
+                                 .recompute = count == 15 ? texts[12] : "none",
+                                 .offload = count == 15 ? texts[13] : "none",
+                                 .optimizer_on = count == 15 ? texts[14] : "device"};
     const RunConfig config = config_of(arguments);
     if (arguments.backend == "threads") {
       run_thread_ranks(arguments.ranks, [&](World& threads) { train_and_print(threads, config); });

@@ -52,7 +52,7 @@ def test_collectives_of_several_processes(program):
 def expect_equal_training(program, backend, layouts, memory=()):
     """Ranks of the backend compute the bits of ranks as threads. A layout: ranks, --zero, --shard-group, micro-batches,
     --tp, --sequence-parallel, vocabulary; then, if there are pipelines, --pp, --pp-chunks, and --pp-layers or "-".
-    `memory`: values of --recompute and --offload, which the threads do not have."""
+    `memory`: values of --recompute, --offload and --optimizer-on, which the threads do not have."""
     training = Program(program.binary.with_name("mpi_training"))
     for layout in layouts:
         if len(layout) == 7:
@@ -82,9 +82,9 @@ def test_training_of_pipelines_has_the_bits_of_ranks_as_threads(program):
 def test_training_in_less_memory_has_the_bits_of_ranks_as_threads_that_keep_everything(program):
     layouts = [(2, 2, 2, 3, 1, 0, 31), (2, 0, 1, 2, 2, 0, 31), (2, 0, 1, 2, 2, 1, 31), (4, 3, 2, 4, 1, 0, 31, 2, 2, "-")]
     with tempfile.TemporaryDirectory() as folder:
-        for recompute, place in (("full", "host"), ("selective", folder)):
+        for recompute, place, on in (("full", "host", "cpu"), ("selective", folder, "device")):
             kinds = ",".join(f"{kind}={place}" for kind in ("optimizer", "gradients", "parameters", "activations"))
-            expect_equal_training(program, "mpi", layouts, (recompute, kinds))
+            expect_equal_training(program, "mpi", layouts, (recompute, kinds, on))
         expect(not os.listdir(folder), "files are left in the directory")
 
 

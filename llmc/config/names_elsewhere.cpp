@@ -95,6 +95,9 @@ constexpr NamesOfFlag kTrainNames[] = {
      "--deepspeed --deepspeed-config --ds-config --deepspeed-stage"},
     {"--offload optimizer,gradients,parameters,activations moves these kinds to host memory",
      "--cpu-offload --offload-optimizer --offload-param --optimizer-offload --zero-offload"},
+    {"--offload optimizer --optimizer-on cpu keeps its state in host memory, where the CPU updates "
+     "it",
+     "--optimizer-cpu-offload --cpu-adam --use-cpu-adam"},
     {"context parallelism is not supported; --tp, --pp and --zero divide the work",
      "--cp --context-parallel --context-parallel-size --ring-attention --ulysses"},
     {"--device and the launcher set the place of a rank; MASTER_ADDR and MASTER_PORT the address",
