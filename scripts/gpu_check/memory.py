@@ -7,7 +7,8 @@
    the plain run, bit for bit.
 2. GPT-2 1558M in bf16: the time of a step with --recompute selective and full, relative to none.
 3. The same model with the optimizer offloaded: bytes per second of its transfers next to those of pinned copies
-   (goal: 80%), and the part of a step in which the computation waits (goal: at most 10% with --grad-accum 8).
+   (goal: 80%), and the part of a step in which the computation waits (goal: at most 10% with --grad-accum 8); then
+   with --optimizer-on cpu.
 4. 8.3 billion parameters on one card, for two steps.
 
 Prints a `result: ` line per figure; exits 1 if a run fails or has other bits. --dry: tiny models, and no bandwidth.
@@ -24,6 +25,7 @@ import time
 from pathlib import Path
 
 KINDS = ("optimizer", "gradients", "parameters", "activations")
+ON_CPU = ["--offload", "optimizer", "--optimizer-on", "cpu"]
 QUIET = ["--eval-every", 0, "--sample-every", 0]
 SMALL = ["--layers", 4, "--heads", 4, "--channels", 128, "--context", 128, "--batch-size", 2, "--grad-accum", 2,
          "--dtype", "bf16", "--dropout", 0.1, "--steps", 5, "--peak-tflops", 1]
@@ -84,7 +86,17 @@ def check_bits(runs):
         equal = steps is not None and [(step["loss"], step["grad_norm"]) for step in steps] == bits
         print(f"result: {'OK   ' if equal else 'WRONG'} {name}: losses and norms of 5 steps")
         right &= equal
-    return right
+    return right & check_update_on_cpu(runs, small, plain)
+
+
+def check_update_on_cpu(runs, small, plain):
+    """Whether the CPU's updates, whose roundings differ, train as the GPU's. The first update follows the first loss."""
+    steps = runs.steps(*small, *ON_CPU)
+    differences = [abs(step["loss"] - other["loss"]) for step, other in zip(steps or [], plain)]
+    close = len(differences) == len(plain) and differences[0] == 0 and max(differences) <= 0.01
+    print(f"result: {'OK   ' if close else 'WRONG'} --optimizer-on cpu: losses of 5 steps differ by at most "
+          f"{max(differences, default=0):.5f} (limit 0.01)")
+    return close
 
 
 def median_of(steps, key):
@@ -141,6 +153,16 @@ def report_offload(runs, model):
             ideal = to / rates[0] / 1e6 + back / rates[1] / 1e6  # ms, one direction after the other
             line += f", {100 * ideal / update:.0f}% of pinned copies"
         print(f"result: {line}")
+        report_update_on_cpu(runs, model, accumulation, median_of(steps, "step_ms"))
+
+
+def report_update_on_cpu(runs, model, accumulation, on_device):
+    steps = runs.steps(*model, "--grad-accum", accumulation, "--steps", 5, *ON_CPU)
+    if steps is None:
+        return
+    print(f"result: --optimizer-on cpu, --grad-accum {accumulation}: {median_of(steps, 'step_ms'):.1f} ms per step, "
+          f"{median_of(steps, 'step_ms') / on_device:.3f} of the update on the device; update "
+          f"{median_of(steps, 'optimizer_ms'):.1f} ms")
 
 
 def report_largest(runs, model):

@@ -31,6 +31,8 @@ IGNORED_KEYS = [
     ("*.jsonl", "--skip-bad-lines", "older builds have no such setting"),
     ("*.jsonl", "--split-on", "older builds have no such setting"),
     ("*.jsonl", "--text-format", "older builds have no such setting"),
+    *[(file, prefix + flag, "older builds have no such setting") for file, prefix in (("*.jsonl", ""), ("*/manifest.json", "state."))
+      for flag in ("--recompute", "--offload", "--optimizer-on")],
     ("*/manifest.json", "state.--bin-format", "older builds have no such setting"),
     ("*/manifest.json", "state.--skip-bad-lines", "older builds have no such setting"),
     ("*/manifest.json", "state.--split-on", "older builds have no such setting"),
