@@ -40,6 +40,11 @@ struct Context {
     return *transfers_;
   }
 
+  // Waits until no transfer is in progress. Throws nothing.
+  void settle() {
+    if (transfers_) transfers_->settle();
+  }
+
   // Bytes that the transfers have moved: from and to host memory, from and to a disk.
   std::array<std::int64_t, 4> offload_bytes() const {
     if (!transfers_) return {};

@@ -1,5 +1,7 @@
-// The transfers between the device and the stores of a rank: a stream of their own, next to the
-// compute stream, and the bytes that moved.
+// The transfers between the device and the stores of a rank, in their order: a stream of their own,
+// next to the compute stream, and the bytes that moved. If a store is on a disk, a thread of their
+// own executes all of them, so that the calling thread waits for a disk only where it needs the
+// bytes.
 #pragma once
 
 #include <array>
@@ -7,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "llmc/base/task_thread.h"
 #include "llmc/config/offload_places.h"
 #include "llmc/device/device.h"
 #include "llmc/offload/disk_pieces.h"
@@ -28,18 +31,59 @@ struct OffloadBytes {
   }
 };
 
+// The end of the transfers that were submitted before it (Transfers::mark).
+class TransferPoint {
+ private:
+  friend class Transfers;
+  std::shared_ptr<Event> event_ = std::make_shared<Event>();
+  TaskThread::Ticket ticket_ = 0;
+};
+
 class Transfers {
  public:
   Transfers() = default;
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  Stream& stream() { return stream_; }
+  // Executes later transfers on a thread.
+  void start_thread() {
+    if (thread_) return;
+    thread_ = std::make_unique<TaskThread>([gpu = current_gpu()] { use_gpu(gpu); });
+  }
+
+  // Calls transfer(stream) after all earlier transfers. It holds what it needs by value. Errors
+  // are thrown by a later call that waits.
+  template <class Transfer>
+  TaskThread::Ticket submit(const Transfer& transfer) {
+    if (thread_) return thread_->submit([this, transfer] { transfer(stream_); });
+    transfer(stream_);
+    return 0;
+  }
 
   // Later transfers come after the present work of `other`.
   void follow(Stream& other) {
-    reached_.record(other);
-    stream_.wait(reached_);
+    const auto reached = thread_ ? std::make_shared<Event>() : reached_;
+    reached->record(other);
+    submit([reached](Stream& stream) { stream.wait(*reached); });
+  }
+
+  // `point` is now after all transfers so far.
+  void mark(TransferPoint& point) {
+    point.ticket_ = submit([event = point.event_](Stream& stream) { event->record(stream); });
+  }
+  // Later work of `stream` comes after the point. The caller waits for transfers of a disk.
+  void await(const TransferPoint& point, Stream& stream) {
+    if (thread_) thread_->wait(point.ticket_);
+    stream.wait(*point.event_);
+  }
+  // The host waits for all transfers so far.
+  void synchronize() {
+    if (thread_) thread_->wait(submit([](Stream& stream) { stream.synchronize(); }));
+    if (!thread_) stream_.synchronize();
+  }
+  // Waits until the thread is idle, so that what transfers use may be destroyed. Throws nothing.
+  void settle() {
+    if (thread_) thread_->settle();
   }
 
   // The host memory and the threads of all disk stores; the first call creates them.
@@ -57,9 +101,10 @@ class Transfers {
   OffloadBytes& of(Place place) { return bytes_[static_cast<std::size_t>(place)]; }
 
   Stream stream_;
-  Event reached_;
+  std::shared_ptr<Event> reached_ = std::make_shared<Event>();
   std::array<OffloadBytes, 3> bytes_;  // by place
   std::unique_ptr<DiskPieces> disk_pieces_;
+  std::unique_ptr<TaskThread> thread_;  // last: it uses the others
 };
 
 }  // namespace llmc

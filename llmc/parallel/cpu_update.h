@@ -49,7 +49,7 @@ class CpuUpdate {
     OptimizerState state{};
     copy_to_host(&state, device, 1, stream);
     context_.ranks.synchronize(stream);
-    context_.timed(Phase::offload, [&] { context_.transfers().stream().synchronize(); });
+    context_.timed(Phase::offload, [&] { context_.transfers().synchronize(); });
     return state;
   }
 

@@ -158,10 +158,11 @@ class GradientBuckets {
   // A whole bucket of gradients while passes add to it and while it is reduced.
   struct Slot {
     Tensor<float, 1> bucket;
-    int block = -1;  // -1: no pass adds to it
-    Event filled;    // with the sum of earlier micro-batches
+    int block = -1;        // -1: no pass adds to it
+    TransferPoint filled;  // with the sum of earlier micro-batches
     bool is_ready = true;
-    Event released;  // it is reduced, or has left
+    Event reduced;
+    TransferPoint left;  // it is in the store
     bool was_used = false;
   };
 
@@ -180,7 +181,7 @@ class GradientBuckets {
   Slot& slot_of(int block) {
     for (Slot& slot : slots_) {
       if (slot.block != block) continue;
-      if (!slot.is_ready) context_.timed(Phase::offload, [&] { compute_->wait(slot.filled); });
+      if (!slot.is_ready) await(slot.filled);
       slot.is_ready = true;
       return slot;
     }
@@ -203,7 +204,7 @@ class GradientBuckets {
       return context_.timed(Phase::offload, [&] {
         context_.transfers().follow(*compute_);
         kept_.fetch(slot.bucket.data, bucket.whole_offset, bucket.stored);
-        slot.filled.record(context_.transfers().stream());
+        context_.transfers().mark(slot.filled);
       });
     }
     if (slot.was_used) wait_for_release(slot);
@@ -211,8 +212,13 @@ class GradientBuckets {
   }
 
   void wait_for_release(Slot& slot) {
-    if (kept_.is_resident()) return ranks_.wait(*compute_, slot.released);
-    context_.timed(Phase::offload, [&] { compute_->wait(slot.released); });
+    if (kept_.is_resident()) return ranks_.wait(*compute_, slot.reduced);
+    await(slot.left);
+  }
+
+  // Later work of the compute stream comes after the point.
+  void await(const TransferPoint& point) {
+    context_.timed(Phase::offload, [&] { context_.transfers().await(point, *compute_); });
   }
 
   // The stream in whose order sums over all ranks are complete.
@@ -238,13 +244,13 @@ class GradientBuckets {
       } else {
         kept_.put(bucket.whole_offset, slot.bucket.data, bucket.stored);
       }
-      release(slot, transfers.stream());
+      transfers.mark(slot.left);
+      release(slot);
     });
   }
 
-  // The slot is free when the present work of `stream` is done.
-  void release(Slot& slot, Stream& stream) {
-    slot.released.record(stream);
+  // The slot is free when it is reduced or has left.
+  void release(Slot& slot) {
     slot.was_used = true;
     slot.block = -1;
   }
@@ -287,7 +293,8 @@ class GradientBuckets {
         reduce_to_piece(sum, slot.bucket.data);
         add_to(kept, sum);
       }
-      release(slot, ranks_.stream());
+      slot.reduced.record(ranks_.stream());
+      release(slot);
     });
   }
 
@@ -299,7 +306,7 @@ class GradientBuckets {
     if (!is_first) {
       context_.timed(Phase::offload, [&] {
         kept_.fetch(piece.data, bucket.shard_offset, bucket.piece);
-        slot.filled.record(transfers.stream());
+        transfers.mark(slot.filled);
       });
     }
     const float* own = piece.data;
@@ -309,7 +316,7 @@ class GradientBuckets {
       } else {
         const Tensor<float, 1> sum = make_tensor(sum_.data, bucket.piece);
         reduce_to_piece(sum, slot.bucket.data);
-        ranks_.stream().wait(slot.filled);
+        transfers.await(slot.filled, ranks_.stream());
         add_to(piece, sum);
       }
     });
@@ -317,7 +324,8 @@ class GradientBuckets {
     context_.timed(Phase::offload, [&] {
       transfers.follow(ranks_.stream());
       kept_.put(bucket.shard_offset, own, bucket.piece);
-      release(slot, transfers.stream());
+      transfers.mark(slot.left);
+      release(slot);
     });
   }
 
@@ -342,13 +350,13 @@ class GradientBuckets {
     if (transfers != nullptr) {
       context_.timed(Phase::offload, [&] {
         kept_.fetch(values, begin(part), part.size);
-        slot.filled.record(transfers->stream());
+        transfers->mark(slot.filled);
       });
     }
     ranks_.communicate(
         *compute_,
         [&] {
-          if (transfers != nullptr) ranks_.stream().wait(slot.filled);
+          if (transfers != nullptr) transfers->await(slot.filled, ranks_.stream());
           leaving_.await(ranks_.stream());
           ranks_.embeddings()->all_reduce(make_tensor(values, part.size), ranks_.stream());
         },
@@ -358,7 +366,8 @@ class GradientBuckets {
     context_.timed(Phase::offload, [&] {
       transfers->follow(ranks_.stream());
       kept_.put(begin(part), values, part.size);
-      release(slot, transfers->stream());
+      transfers->mark(slot.left);
+      release(slot);
     });
   }
 

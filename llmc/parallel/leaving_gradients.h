@@ -47,13 +47,14 @@ class LeavingGradients {
     context_.timed(Phase::offload, [&] {
       context_.transfers().follow(stream);
       copy_.put(first, own, n);
-      left_.record(context_.transfers().stream());
+      context_.transfers().mark(left_);
     });
   }
 
   // Later work of `stream` may overwrite what has left.
   void await(Stream& stream) {
-    if (has_copy()) context_.timed(Phase::offload, [&] { stream.wait(left_); });
+    if (!has_copy()) return;
+    context_.timed(Phase::offload, [&] { context_.transfers().await(left_, stream); });
   }
 
   // Whether the CPU's update finds the gradients here; otherwise they are in the store of all
@@ -67,7 +68,7 @@ class LeavingGradients {
  private:
   Context& context_;
   StateArray<float> copy_;
-  Event left_;  // the latest piece
+  TransferPoint left_;  // after the latest piece
   float* norm_sums_ = nullptr;
   bool has_sums_;
 };

@@ -62,7 +62,8 @@ class StateChunks {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       if (chunk + 1 < chunks) fetch(operands, chunk + 1, size);
       Slot& slot = slots_[chunk % 2];
-      context_.timed(Phase::offload, [&] { context_.stream.wait(slot.fetched); });
+      context_.timed(Phase::offload,
+                     [&] { context_.transfers().await(slot.fetched, context_.stream); });
       const std::int64_t first = chunk * elements_;
       use(pointers(operands, slot, first), first, std::min(elements_, size - first));
       put(operands, chunk, size);
@@ -75,7 +76,7 @@ class StateChunks {
  private:
   struct Slot {
     Tensor<unsigned char, 1> memory;
-    Event fetched;
+    TransferPoint fetched;
   };
 
   // Where the operand's elements are in a slot.
@@ -105,7 +106,7 @@ class StateChunks {
     transfer(operands, chunk, size, [](const StateOperand& o, void* memory, auto first, auto n) {
       if (o.use != StateOperand::Use::write) o.array->fetch(memory, first, n);
     });
-    slots_[chunk % 2].fetched.record(context_.transfers().stream());
+    context_.transfers().mark(slots_[chunk % 2].fetched);
   }
 
   void put(std::span<const StateOperand> operands, std::int64_t chunk, std::int64_t size) {

@@ -40,8 +40,15 @@ class TrainingEngine final : public TrainingRunner {
   }
 
  private:
+  // Waits for transfers, which use the other members.
+  struct Settle {
+    Context& context;
+    ~Settle() { context.settle(); }
+  };
+
   Engine<T, TrainingState<T>> engine_;
   PipelineRunner<T> passes_;
+  Settle settle_{engine_.context()};  // last
 };
 
 }  // namespace llmc

@@ -69,7 +69,7 @@ class WeightBuckets {
     if (slot.is_ready) return;
     slot.is_ready = true;
     if (layout_.shards_weights()) return ranks_.wait(compute, slot.filled);
-    context_.timed(Phase::offload, [&] { compute.wait(slot.filled); });
+    context_.timed(Phase::offload, [&] { context_.transfers().await(slot.arrived, compute); });
   }
 
   // Changes with every change of the weights.
@@ -99,10 +99,11 @@ class WeightBuckets {
 
  private:
   struct Slot {
-    Tensor<T, 1> weights;  // the trainable and the frozen bucket of a block
-    int block = kNoBlock;  // whose weights it holds
-    Event filled;
-    bool is_ready = false;  // the compute stream has waited for `filled`
+    Tensor<T, 1> weights;   // the trainable and the frozen bucket of a block
+    int block = kNoBlock;   // whose weights it holds
+    TransferPoint arrived;  // from the store
+    Event filled;           // gathered
+    bool is_ready = false;  // the compute stream has waited for the one or the other
     std::int64_t last_use = 0;
   };
 
@@ -137,17 +138,17 @@ class WeightBuckets {
       context_.timed(Phase::offload, [&] {
         transfers.follow(compute);
         fetch_piece(bucket, slot.weights.data);
-        slot.filled.record(transfers.stream());
+        transfers.mark(slot.arrived);
       });
       ranks_.communicate(compute, [&] {
-        ranks_.stream().wait(slot.filled);
+        transfers.await(slot.arrived, ranks_.stream());
         all_gather_piece(bucket, slot.weights.data);
       });
       context_.timed(Phase::offload, [&] {
         transfers.follow(ranks_.stream());
         kept_.put(bucket.whole_offset, slot.weights.data, bucket.stored);
-        slot.filled.record(transfers.stream());
-        compute.wait(slot.filled);  // later gathers into the slot follow the compute stream
+        transfers.mark(slot.arrived);
+        transfers.await(slot.arrived, compute);  // later gathers into the slot follow it
       });
     }
   }
@@ -185,9 +186,10 @@ class WeightBuckets {
 
   // Copies kept weights of a block from the store into the slot.
   void fetch(Slot& slot, const std::vector<const Bucket*>& buckets, Stream& compute) {
+    Transfers& transfers = context_.transfers();
     context_.timed(Phase::offload, [&] {
-      context_.transfers().follow(compute);
-      context_.transfers().stream().wait(slot.filled);  // a gather that no pass has waited for
+      transfers.follow(compute);
+      if (layout_.shards_weights()) transfers.follow(ranks_.stream());  // a gather into the slot
       for (const Bucket* bucket : buckets) {
         T* const whole = slot.weights.data + bucket->block_offset;
         if (layout_.shards_weights()) {
@@ -196,13 +198,13 @@ class WeightBuckets {
           kept_.fetch(whole, bucket->whole_offset, bucket->stored);
         }
       }
-      slot.filled.record(context_.transfers().stream());
+      transfers.mark(slot.arrived);
     });
   }
 
   void gather(Slot& slot, const std::vector<const Bucket*>& buckets, Stream& compute) {
     ranks_.communicate(compute, [&] {
-      if (!kept_.is_resident()) ranks_.stream().wait(slot.filled);
+      if (!kept_.is_resident()) context_.transfers().await(slot.arrived, ranks_.stream());
       for (const Bucket* bucket : buckets) {
         T* const whole = slot.weights.data + bucket->block_offset;
         if (kept_.is_resident()) {

@@ -27,6 +27,12 @@ inline int gpu_count() {
   return 0;
 }
 
+inline int current_gpu() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
 inline void use_gpu(int index) {
   check_cuda(cudaSetDevice(index), "cudaSetDevice");
 }

@@ -20,6 +20,10 @@ inline int gpu_count() {
   return 0;
 }
 
+inline int current_gpu() {
+  return 0;
+}
+
 inline void use_gpu(int) {}
 
 inline bool device_available(std::string*) {

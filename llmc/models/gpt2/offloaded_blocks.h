@@ -86,7 +86,7 @@ class OffloadedBlocks {
     Slot* slot = find(store, index);
     if (slot == nullptr) slot = &take(store, index);
     last_used_ = slot;
-    context_.timed(Phase::offload, [&] { context_.stream.wait(slot->moved); });
+    await(*slot);
   }
 
   // After the forward pass of a block: its values leave.
@@ -94,7 +94,10 @@ class OffloadedBlocks {
     Slot& slot = *find(store, index);
     const BlockStore::Range& bytes = range(store, index);
     move(slot, [&](Transfers& transfers) {
-      store.store->write(bytes.offset, slot.memory.data, bytes.bytes, transfers.stream());
+      transfers.submit(
+          [store = store.store.get(), bytes, memory = slot.memory.data](Stream& stream) {
+            store->write(bytes.offset, memory, bytes.bytes, stream);
+          });
       transfers.count_from_device(place_.place, bytes.bytes);
     });
   }
@@ -105,7 +108,7 @@ class OffloadedBlocks {
     Slot& slot = fetch(store, index);
     last_used_ = &slot;
     if (next >= 0) fetch(store, next);
-    context_.timed(Phase::offload, [&] { context_.stream.wait(slot.moved); });
+    await(slot);
   }
 
  private:
@@ -114,7 +117,7 @@ class OffloadedBlocks {
     std::array<BlockActivations<T>, 3> views;  // by mode
     const BlockStore* store = nullptr;         // of the block whose values it has
     std::int64_t index = 0;
-    Event moved;  // the last transfer
+    TransferPoint moved;  // after the last transfer
   };
 
   static std::vector<Recompute> modes(const RunShape& run) {
@@ -150,7 +153,10 @@ class OffloadedBlocks {
     Slot& slot = take(store, index);
     const BlockStore::Range& bytes = range(store, index);
     move(slot, [&](Transfers& transfers) {
-      store.store->read(slot.memory.data, bytes.offset, bytes.bytes, transfers.stream());
+      transfers.submit(
+          [store = store.store.get(), bytes, memory = slot.memory.data](Stream& stream) {
+            store->read(memory, bytes.offset, bytes.bytes, stream);
+          });
       transfers.count_to_device(place_.place, bytes.bytes);
     });
     return slot;
@@ -163,8 +169,14 @@ class OffloadedBlocks {
       Transfers& transfers = context_.transfers();
       transfers.follow(context_.stream);
       copy(transfers);
-      slot.moved.record(transfers.stream());
+      transfers.mark(slot.moved);
     });
+  }
+
+  // Later work of the compute stream comes after the last transfer of the slot.
+  void await(const Slot& slot) {
+    context_.timed(Phase::offload,
+                   [&] { context_.transfers().await(slot.moved, context_.stream); });
   }
 
   Context& context_;
