@@ -88,20 +88,20 @@ void measure(const std::string& directory, std::int64_t bytes, int rounds) {
   DiskStore store(directory, transfers);
   store.allocate(bytes);
   Buffer<std::byte> device(bytes);
-  fill_zero(device.data(), bytes, transfers.stream());
   Rates writes, reads;
   const auto ours = [&](Rates& rates, const auto& action) {
     rates.ours.push_back(gigabytes_per_second(bytes, [&] {
-      action();
-      transfers.stream().synchronize();
+      transfers.submit(action);
+      transfers.synchronize();
     }));
   };
+  transfers.submit([&](Stream& stream) { fill_zero(device.data(), bytes, stream); });
   for (int round = -1; round < rounds; ++round) {  // the first one is not counted
     if (round == 0) writes = reads = {};
     writes.plain.push_back(gigabytes_per_second(bytes, [&] { plain.write(); }));
-    ours(writes, [&] { store.write(0, device.data(), bytes, transfers.stream()); });
+    ours(writes, [&](Stream& stream) { store.write(0, device.data(), bytes, stream); });
     reads.plain.push_back(gigabytes_per_second(bytes, [&] { plain.read(); }));
-    ours(reads, [&] { store.read(device.data(), 0, bytes, transfers.stream()); });
+    ours(reads, [&](Stream& stream) { store.read(device.data(), 0, bytes, stream); });
   }
   std::printf("%s: %lld MiB in blocks of %lld MiB, %s, %d rounds\n", directory.c_str(),
               static_cast<long long>(bytes >> 20), static_cast<long long>(DiskPieces::kBytes >> 20),

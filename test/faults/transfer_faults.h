@@ -22,21 +22,21 @@ void move_values() {
   store.allocate(2 * bytes);
   Transfers transfers;
   Stream compute;
-  Event arrived, left;
+  TransferPoint arrived, left;
   const auto use = [&] { launch(use_kernel<>, {kBlocks}, kThreads, 0, compute, slot.data()); };
   use();
   if (FreesSlot) transfers.follow(compute);
-  store.read(slot.data(), 0, bytes, transfers.stream());
-  arrived.record(transfers.stream());
-  if (AwaitsArrival) compute.wait(arrived);
+  transfers.submit([&](Stream& stream) { store.read(slot.data(), 0, bytes, stream); });
+  transfers.mark(arrived);
+  if (AwaitsArrival) transfers.await(arrived, compute);
   use();
   if (FollowsUse) transfers.follow(compute);
-  store.write(bytes, slot.data(), bytes, transfers.stream());
-  left.record(transfers.stream());
-  if (AwaitsDeparture) compute.wait(left);
+  transfers.submit([&](Stream& stream) { store.write(bytes, slot.data(), bytes, stream); });
+  transfers.mark(left);
+  if (AwaitsDeparture) transfers.await(left, compute);
   use();
   compute.synchronize();
-  transfers.stream().synchronize();
+  transfers.synchronize();
 }
 
 template <bool Fixed>
@@ -66,13 +66,14 @@ void update_values() {
   store.allocate(bytes);
   Transfers transfers;
   Stream compute;
-  Event left, ready;
+  TransferPoint left;
+  Event ready;
   launch(use_kernel<>, {kBlocks}, kThreads, 0, compute, device.data());
   transfers.follow(compute);
-  store.write(0, device.data(), bytes, transfers.stream());
-  left.record(transfers.stream());
-  compute.wait(left);
-  if (AwaitsDeparture) transfers.stream().synchronize();
+  transfers.submit([&](Stream& stream) { store.write(0, device.data(), bytes, stream); });
+  transfers.mark(left);
+  transfers.await(left, compute);
+  if (AwaitsDeparture) transfers.synchronize();
   const float* const values = reinterpret_cast<const float*>(store.memory());
   for (int i = 0; i < kCount; ++i) slot.data()[i] = 2 * values[i];  // FAULT: early_update
   copy_to_device(device.data(), static_cast<const float*>(slot.data()), kCount, compute);
@@ -80,7 +81,7 @@ void update_values() {
   if (AwaitsSlot) ready.synchronize();
   slot.data()[0] = 0;  // FAULT: early_weights
   compute.synchronize();
-  transfers.stream().synchronize();
+  transfers.synchronize();
 }
 
 template <bool Fixed>
