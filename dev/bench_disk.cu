@@ -38,11 +38,14 @@ double gigabytes_per_second(std::int64_t bytes, const Action& action) {
   return static_cast<double>(bytes) / 1e9 / time.count();
 }
 
-// Whole blocks, one after the other, by the calling thread.
+// Whole blocks, one after the other, by the calling thread, directly between the disk and the
+// array.
 class PlainFile {
  public:
   PlainFile(const std::string& directory, std::int64_t bytes)
-      : file_(directory, bytes), block_(DiskPieces::kBytes) {}
+      : file_(directory, bytes), array_(bytes) {
+    std::ranges::fill(array_.bytes(), std::byte{});
+  }
 
   bool is_direct() const { return file_.is_direct(); }
   void write() {
@@ -56,12 +59,12 @@ class PlainFile {
   template <class Each>
   void for_each_block(const Each& each) {
     for (std::int64_t at = 0; at < file_.size(); at += DiskPieces::kBytes) {
-      each(at, {block_.data(), static_cast<std::size_t>(DiskPieces::kBytes)});
+      each(at, array_.bytes(at, DiskPieces::kBytes));
     }
   }
 
   ScratchFile file_;
-  AlignedBuffer block_;
+  AlignedBuffer array_;
 };
 
 double median(std::vector<double> values) {
