@@ -18,6 +18,9 @@ namespace llmc {
 
 namespace {
 
+// On a CPU, the memory of the device is the host's.
+constexpr bool kHasOneMemory = !kCudaTarget;
+
 // The sum of the numbers of these ranks, of a number per rank.
 std::int64_t sum_over(const std::vector<int>& ranks, const std::vector<std::int64_t>& all) {
   std::int64_t sum = 0;
@@ -25,7 +28,7 @@ std::int64_t sum_over(const std::vector<int>& ranks, const std::vector<std::int6
   return sum;
 }
 
-// Host memory next to a GPU. On a CPU it is the device's.
+// Host memory next to a GPU.
 void check_host_memory(const TrainingRunner& runner, Exchange& exchange) {
   const std::vector<int> sharing = ranks_with_equal(machine_text(), exchange);
   const std::vector<std::int64_t> plans = exchange.all_gather({runner.memory().total(Place::host)});
@@ -73,7 +76,7 @@ std::vector<std::int64_t> allocate(TrainingRunner& runner, std::int64_t micro_ba
                    .free_bytes = device.free_memory / num_sharing,
                    .micro_batches = micro_batches}));
   }
-  if (kCudaTarget) check_host_memory(runner, exchange);
+  if (!kHasOneMemory) check_host_memory(runner, exchange);
   runner.allocate();
   return plans;
 }
