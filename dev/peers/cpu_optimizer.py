@@ -100,4 +100,6 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "scripts"))
+    import standard_output
+    standard_output.run(main)
