@@ -147,5 +147,8 @@ TEST_SUITE("offload order") {
       check({.ranks = 2, .stage = 1, .shard_ranks = 2, .micro_batches = 2}, mode);
       if (mode.offload.optimizer_on_cpu) check({.ranks = 2, .pipeline_ranks = 2}, mode);
     }
+    const OffloadPlace disk{Place::disk, scratch_directory()};
+    check({.ranks = 2, .stage = 3, .shard_ranks = 2, .micro_batches = 2},
+          {.offload = offload_to(disk, false, true, true, false)});
   }
 }

@@ -64,6 +64,10 @@ class Transfers {
   void follow(Stream& other) {
     const auto reached = thread_ ? std::make_shared<Event>() : reached_;
     reached->record(other);
+    follow(reached);
+  }
+  // The same for the point of an event, which must not be recorded again.
+  void follow(const std::shared_ptr<Event>& reached) {
     submit([reached](Stream& stream) { stream.wait(*reached); });
   }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,7 @@ class WeightBuckets {
     if (next != kNoBlock) filled(next, &slot, compute);
     if (slot.is_ready) return;
     slot.is_ready = true;
-    if (layout_.shards_weights()) return ranks_.wait(compute, slot.filled);
+    if (layout_.shards_weights()) return ranks_.wait(compute, *slot.gathered);
     context_.timed(Phase::offload, [&] { context_.transfers().await(slot.arrived, compute); });
   }
 
@@ -102,7 +103,7 @@ class WeightBuckets {
     Tensor<T, 1> weights;   // the trainable and the frozen bucket of a block
     int block = kNoBlock;   // whose weights it holds
     TransferPoint arrived;  // from the store
-    Event filled;           // gathered
+    std::shared_ptr<Event> gathered = std::make_shared<Event>();
     bool is_ready = false;  // the compute stream has waited for the one or the other
     std::int64_t last_use = 0;
   };
@@ -189,7 +190,7 @@ class WeightBuckets {
     Transfers& transfers = context_.transfers();
     context_.timed(Phase::offload, [&] {
       transfers.follow(compute);
-      if (layout_.shards_weights()) transfers.follow(ranks_.stream());  // a gather into the slot
+      transfers.follow(slot.gathered);  // which no pass may have waited for
       for (const Bucket* bucket : buckets) {
         T* const whole = slot.weights.data + bucket->block_offset;
         if (layout_.shards_weights()) {
@@ -214,7 +215,9 @@ class WeightBuckets {
         }
       }
     });
-    slot.filled.record(ranks_.stream());
+    // A transfer may still wait for the event of an earlier gather.
+    if (!kept_.is_resident()) slot.gathered = std::make_shared<Event>();
+    slot.gathered->record(ranks_.stream());
   }
 
   const ShardLayout& layout_;
