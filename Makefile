@@ -253,12 +253,12 @@ CUDA_BINS  := $(if $(NVCC),$(addprefix $(CUDA_OUT)/,$(MAINS)))
 TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # Tests in .cpp files are about text and files and launch no kernels. test/test_host_* are about the
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
-# and in one model, ranks, and (bad accesses) readers with malformed inputs. A file named by FILE is always checked.
+# and in one model, ranks, threads, and (bad accesses) readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,family scheduler scheduler_kv8 checkpoint_texts comparison \
                  document_mask evaluation infer_decoder loss_scale memory_modes qat qat_deployment rank_state smoothing tensor_plan \
                  tensor_state tour trainable_ranks training \
                  $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 trainable)))
-SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% \
+SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% test/test_worker_pool.cpp test/test_task_thread.cpp \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "llmc/base/threads.h"
-#include "llmc/device/worker_pool.h"
 #include "llmc/device/host/sanitizer.h"
+#include "llmc/device/worker_pool.h"
 
 namespace llmc {
 
