@@ -13,6 +13,7 @@
 #include "llmc/config/offload_places.h"
 #include "llmc/device/device.h"
 #include "llmc/offload/disk_pieces.h"
+#include "llmc/offload/store.h"
 
 namespace llmc {
 
@@ -58,6 +59,18 @@ class Transfers {
     if (thread_) return thread_->submit([this, transfer] { transfer(stream_); });
     transfer(stream_);
     return 0;
+  }
+
+  // Copy `bytes` bytes of a store, from `offset` on, to device memory or from it, and count them.
+  // The store is in `place`.
+  void read(Store& store, Place place, void* device, std::int64_t offset, std::int64_t bytes) {
+    submit([=, &store](Stream& stream) { store.read(device, offset, bytes, stream); });
+    count_to_device(place, bytes);
+  }
+  void write(Store& store, Place place, std::int64_t offset, const void* device,
+             std::int64_t bytes) {
+    submit([=, &store](Stream& stream) { store.write(offset, device, bytes, stream); });
+    count_from_device(place, bytes);
   }
 
   // Later transfers come after the present work of `other`.

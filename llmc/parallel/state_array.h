@@ -30,17 +30,11 @@ class StateBytes {
   // order of the transfers.
   void fetch(void* device, std::int64_t first, std::int64_t n) {
     if (n == 0) return;
-    transfers_->submit([=, store = store_.get(), bytes = element_bytes_](Stream& stream) {
-      store->read(device, first * bytes, n * bytes, stream);
-    });
-    transfers_->count_to_device(place_, n * element_bytes_);
+    transfers_->read(*store_, place_, device, first * element_bytes_, n * element_bytes_);
   }
   void put(std::int64_t first, const void* device, std::int64_t n) {
     if (n == 0) return;
-    transfers_->submit([=, store = store_.get(), bytes = element_bytes_](Stream& stream) {
-      store->write(first * bytes, device, n * bytes, stream);
-    });
-    transfers_->count_from_device(place_, n * element_bytes_);
+    transfers_->write(*store_, place_, first * element_bytes_, device, n * element_bytes_);
   }
   // Element `first` of a resident array, and of one in host memory.
   virtual void* resident(std::int64_t first) const = 0;

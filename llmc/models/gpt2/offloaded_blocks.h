@@ -94,11 +94,7 @@ class OffloadedBlocks {
     Slot& slot = *find(store, index);
     const BlockStore::Range& bytes = range(store, index);
     move(slot, [&](Transfers& transfers) {
-      transfers.submit(
-          [store = store.store.get(), bytes, memory = slot.memory.data](Stream& stream) {
-            store->write(bytes.offset, memory, bytes.bytes, stream);
-          });
-      transfers.count_from_device(place_.place, bytes.bytes);
+      transfers.write(*store.store, place_.place, bytes.offset, slot.memory.data, bytes.bytes);
     });
   }
 
@@ -153,11 +149,7 @@ class OffloadedBlocks {
     Slot& slot = take(store, index);
     const BlockStore::Range& bytes = range(store, index);
     move(slot, [&](Transfers& transfers) {
-      transfers.submit(
-          [store = store.store.get(), bytes, memory = slot.memory.data](Stream& stream) {
-            store->read(memory, bytes.offset, bytes.bytes, stream);
-          });
-      transfers.count_to_device(place_.place, bytes.bytes);
+      transfers.read(*store.store, place_.place, slot.memory.data, bytes.offset, bytes.bytes);
     });
     return slot;
   }
