@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dev/harness/op_case.h"
+#include "llmc/ops/array_sum.h"
 #include "llmc/ops/optimizer/global_norm.h"
 #include "test/oracle/ops.h"
 
