@@ -18,6 +18,7 @@
 #include "llmc/config/train_table.h"          // the flags
 #include "llmc/device/select.h"               // select_device: GPU or host
 #include "llmc/models/pretrained.h"           // check_vocabulary: tokenizer and weights agree
+#include "llmc/models/trainable_set.h"        // choose_trainable: frozen parameters
 #include "llmc/plan/plan_text.h"              // print_plan, print_mesh: no run, only its plan
 #include "llmc/plan/schedule_dump.h"          // dump_schedule: --dump-schedule
 #include "llmc/train/run/data_source.h"       // choose_source: texts or the toy language
@@ -60,7 +61,10 @@ void run(Request request, World& world) {
   });
   if (data.train) facts.windows = data.train->windows();
   RunConfig config;
-  exchange.together([&] { config = resolve(request, facts); });
+  exchange.together([&] {
+    config = resolve(request, facts);
+    choose_trainable(config);
+  });
   require_equal_inputs(config, data, weights, exchange);
   describe(config, facts.windows);
   if (exchange.first()) dump_schedule(config);

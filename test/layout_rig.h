@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "llmc/comm/thread_ranks.h"
+#include "llmc/models/trainable_set.h"
 #include "llmc/parallel/pipeline_runner.h"
 #include "test/layouts.h"
 #include "test/model_rig.h"
@@ -163,8 +164,7 @@ inline RunShape shape_of(const Layout& layout, const LayoutOptions& options) {
   shape.sequence_parallel = layout.sequence_parallel;
   shape.qat = options.qat;
   shape.pipeline = layout.pipeline(options.layers);
-  shape.frozen = options.frozen;
-  return shape;
+  return with_frozen(std::move(shape), options.config(), options.frozen);
 }
 
 // Trains with `batches` micro-batches per step, which are dealt out to the data ranks in turn.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/plan/offload_traffic.h"
 #include "test/layout_cases.h"
 #include "test/layout_rig.h"
@@ -24,7 +25,8 @@ struct MemoryCase {
   std::string reference() const {
     return std::string(dtype_name(dtype)) + ", " + work.text() +
            (work.options.stochastic_rounding ? ", stochastic rounding" : "") + ", qat " +
-           choice_name(work.options.qat) + ", " + std::to_string(work.options.steps) + " steps";
+           choice_name(work.options.qat) + ", " + std::to_string(work.options.steps) + " steps, " +
+           std::to_string(work.options.frozen.size()) + " frozen";
   }
   // Next to a GPU, the CPU's compiler contracts other products and sums than the GPU's.
   bool has_other_rounding() const {
@@ -96,8 +98,21 @@ inline std::vector<MemoryOptions> memory_modes() {
           {.offload = update_on_cpu(offload_to(disk, false, true, true, false))}};
 }
 
+// Sets of frozen parameters of a model: none, all but the upper half, with stages in which nothing
+// learns, and all matrices, so that blocks keep no inputs of them.
+inline std::vector<std::string> frozen_of(int set, const ModelConfig& model) {
+  std::vector<std::string> frozen;
+  const ParameterTable table = gpt2_parameters(model);
+  for (const ParameterSpec& spec : table.specs()) {
+    const bool is_lower = spec.block <= model.layers / 2;
+    const bool is_matrix = !spec.axes.columns.empty();
+    if ((set == 1 && is_lower) || (set == 2 && is_matrix)) frozen.push_back(spec.name);
+  }
+  return frozen;
+}
+
 // The dimensions of a case: layout, mode, dtype, dropout, documents, standard attention, QAT w8a8,
-// stochastic rounding.
+// stochastic rounding, frozen parameters.
 inline std::vector<int> memory_dimensions() {
   return {static_cast<int>(memory_layouts().size()),
           static_cast<int>(memory_modes().size()),
@@ -106,7 +121,8 @@ inline std::vector<int> memory_dimensions() {
           2,
           2,
           2,
-          2};
+          2,
+          3};
 }
 
 inline bool is_valid_memory_case(const ChoiceRow& row) {
@@ -130,6 +146,7 @@ inline MemoryCase memory_case(const ChoiceRow& row) {
   options.standard_attention = row[5] == 1;
   options.qat = row[6] == 1 ? QatMode::w8a8 : QatMode::none;
   options.stochastic_rounding = row[7] == 1;
+  options.frozen = frozen_of(row[8], options.config());
   options.grad_clip = 0.1;
   return c;
 }

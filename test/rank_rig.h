@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/comm/exchange.h"
+#include "llmc/models/trainable_set.h"
 #include "llmc/parallel/training_engine.h"
 #include "llmc/train/train_step.h"
 #include "test/model_rig.h"
@@ -47,9 +48,7 @@ inline Batch random_batch(std::int64_t first, std::int64_t B) {
 
 // The shape of a run with frozen parameters.
 inline RunShape frozen_shape(const RunConfig& config, const std::vector<std::string>& frozen) {
-  RunShape shape = config.run_shape();
-  shape.frozen = frozen;
-  return shape;
+  return with_frozen(config.run_shape(), config.shape, frozen);
 }
 
 // A rank of a run, with its own engine.

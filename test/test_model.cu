@@ -62,14 +62,16 @@ float staged_gradients(ModelRig<T>& rig, const std::vector<oracle::Batch>& batch
   const RunShape& shape = runner.shape();
   MemoryPlan plan;
   std::vector<std::unique_ptr<BatchStage>> staging;
-  const RecomputeBuffers<T> recomputed(model.config(), shape, context.tensor, plan);
-  OffloadedBlocks<T> offloaded(model.config(), shape, context, plan);
+  const KeptBlocks& kept = model.kept();
+  const RecomputeBuffers<T> recomputed(model.config(), shape, kept, context.tensor, plan);
+  OffloadedBlocks<T> offloaded(model.config(), shape, kept, context, plan);
   std::vector<std::vector<std::unique_ptr<Activations<T>>>> saved(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) {
     staging.push_back(std::make_unique<BatchStage>(shape.B, shape.T, 1, plan));
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      saved[i].push_back(std::make_unique<Activations<T>>(
-          model.config(), shape, stages[s], context.tensor, recomputed, offloaded, plan));
+      saved[i].push_back(
+          std::make_unique<Activations<T>>(model.config(), shape, std::vector{stages[s]}, kept,
+                                           context.tensor, recomputed, offloaded, plan));
     }
   }
   Tensor<T, 2> message;

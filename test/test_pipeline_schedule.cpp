@@ -176,6 +176,39 @@ TEST_CASE("a pipeline counts what its ranks keep, and its messages arrive in the
   }
 }
 
+TEST_CASE(
+    "stages in which nothing learns have no backward passes, gradients and kept activations") {
+  for (const PipelineShape& shape : all_shapes()) {
+    if (shape.ranks == 1 || shape.passes() > 32) continue;
+    const std::int64_t layers = 2 * shape.stages();
+    const Pipeline whole = make_pipeline(shape, layers);
+    for (std::int64_t layer = -1; layer <= layers; ++layer) {
+      CAPTURE(shape.ranks);
+      CAPTURE(shape.micro_batches);
+      CAPTURE(shape.chunks);
+      CAPTURE(layer);
+      const Pipeline pipeline = without_backward_below(whole, layer);
+      const int first =
+          static_cast<int>(std::clamp<std::int64_t>(layer / 2, 0, shape.stages() - 1));
+      CHECK(pipeline.first_backward == first);
+      const PipelineTimeline timeline = timeline_in_steps(pipeline.schedule, shape);
+      for (int rank = 0; rank < shape.ranks; ++rank) {
+        int backward = 0, sends = 0;
+        for (int stage = rank; stage < shape.stages(); stage += shape.ranks) {
+          backward += stage >= first ? 1 : 0;
+          sends += stage > first ? 1 : 0;
+        }
+        const auto passes = timeline.ranks[static_cast<std::size_t>(rank)].size();
+        CHECK(passes == static_cast<std::size_t>((shape.chunks + backward) * shape.micro_batches));
+        CHECK((pipeline.sent_gradients(rank) > 0) == (sends > 0));
+        CHECK(most_sent_gradients(timeline, shape, rank) <= pipeline.sent_gradients(rank));
+        CHECK(pipeline.slots(rank) <= whole.slots(rank));
+        if (backward == 0) CHECK(pipeline.slots(rank) == 1);
+      }
+    }
+  }
+}
+
 TEST_CASE("neighbours that compute in another order are refused with rank and cell") {
   const PipelineShape shape{2, 2, 1};
   const auto order_of = [&](const std::string& csv) {

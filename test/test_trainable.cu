@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/trainable_set.h"
 #include "llmc/parallel/training_runner.h"
+#include "llmc/train/watch/flops.h"
 #include "test/layout_rig.h"
 #include "test/plan_rig.h"
 
@@ -76,11 +78,24 @@ void check_first_step(const Results& run, const Results& all, const std::set<std
 }
 
 // The plan of one rank with these frozen parameters.
-std::vector<MemoryPlan::Segment> plan_with(Dtype dtype, const std::vector<std::string>& frozen) {
+std::vector<MemoryPlan::Segment> plan_with(Dtype dtype, const std::vector<std::string>& frozen,
+                                           std::int64_t layers = 1) {
   Context context;
   RunShape shape{.B = 1, .T = kSequence};
   shape.frozen = frozen;
-  return planned_segments(dtype, options_with({}, 1).config(), shape, context);
+  LayoutOptions options = options_with({}, 1);
+  options.layers = layers;
+  return planned_segments(dtype, options.config(), shape, context);
+}
+
+// The bytes of the input of a linear layer, if only a frozen weight's gradient would read it.
+std::int64_t unread_input(const std::string& weight, Dtype dtype) {
+  const ModelConfig config = options_with({}, 1).config();
+  const std::int64_t columns = weight == "h.0.attn.c_attn.weight"  ? config.channels
+                               : weight == "h.0.mlp.c_fc.weight"   ? config.channels
+                               : weight == "h.0.mlp.c_proj.weight" ? 4 * config.channels
+                                                                   : 0;
+  return round_up(kSequence * columns * element_bytes(dtype), std::int64_t{256});
 }
 
 }  // namespace
@@ -149,7 +164,9 @@ TEST_SUITE("trainable") {
         const std::int64_t bytes = 4 * round_up(spec.stored_size(), kParameterAlignment);
         const std::int64_t master_bytes = dtype == Dtype::fp32 ? 0 : bytes;
         const auto plan = plan_with(dtype, {spec.name});
-        REQUIRE(plan.size() == all.size());
+        const std::int64_t input = unread_input(spec.name, dtype);
+        CHECK(plan.size() == all.size() + (input > 0 ? 1 : 0));
+        CHECK(segment_of(plan, "shared activations") == input);
         for (const MemoryPlan::Segment& segment : all) {
           CAPTURE(segment.name);
           const std::int64_t saved = segment.bytes - segment_of(plan, segment.name);
@@ -160,10 +177,99 @@ TEST_SUITE("trainable") {
           CHECK(saved == (segment.name == "gradients"        ? bytes
                           : segment.name == "moments"        ? 2 * bytes
                           : segment.name == "master weights" ? master_bytes
+                          : segment.name == "activations"    ? input
                                                              : 0));
         }
       }
     }
+  }
+
+  TEST_CASE("blocks below the lowest one that learns keep no activations") {
+    const std::int64_t layers = 4;
+    const auto activations = [&](const std::string& learns) {
+      LayoutOptions options = options_with({}, 1);
+      options.layers = layers;
+      std::vector<std::string> frozen;
+      for (const std::string& name : parameter_names(options.config())) {
+        if (!name.starts_with(learns)) frozen.push_back(name);
+      }
+      return segment_of(plan_with(Dtype::fp32, frozen, layers), "activations");
+    };
+    const auto of_blocks = [&](std::int64_t n) {
+      return segment_of(plan_with(Dtype::fp32, {}, n), "activations");
+    };
+    const std::int64_t block = of_blocks(2) - of_blocks(1);
+    // Norms read no input of a linear layer.
+    const std::int64_t inputs = unread_input("h.0.attn.c_attn.weight", Dtype::fp32) +
+                                unread_input("h.0.mlp.c_fc.weight", Dtype::fp32) +
+                                unread_input("h.0.mlp.c_proj.weight", Dtype::fp32);
+    for (std::int64_t l = 0; l < layers; ++l) {
+      const std::string h = "h." + std::to_string(l);
+      CHECK(activations(h + ".ln_1") == of_blocks(layers) - l * block - (layers - l) * inputs);
+    }
+    CHECK(activations("ln_f") == of_blocks(1) - inputs);
+    CHECK(activations("wpe") == of_blocks(layers) - layers * inputs);
+  }
+
+  TEST_CASE("patterns choose whole names, and a pipeline loses the passes below what learns") {
+    RunConfig config;
+    config.shape = options_with({}, 1).config();
+    config.shape.layers = 12;
+    const std::vector<std::string> names = parameter_names(config.shape);
+    const auto learning = [&](std::vector<std::string> only, std::vector<std::string> freeze) {
+      config.finetune.train_only = std::move(only);
+      config.finetune.freeze = std::move(freeze);
+      config.pipeline = make_pipeline({.ranks = 3, .micro_batches = 2}, 12);
+      choose_trainable(config);
+      std::vector<std::string> all;
+      std::ranges::copy_if(names, std::back_inserter(all), [&](const std::string& name) {
+        return std::ranges::find(config.frozen, name) == config.frozen.end();
+      });
+      return all;
+    };
+    CHECK(learning({"ln_f.bias", "h.11.*.c_fc.?ias"}, {}) ==
+          std::vector<std::string>{"h.11.mlp.c_fc.bias", "ln_f.bias"});
+    CHECK(config.pipeline.first_backward == 2);
+    CHECK(trainable_text(config) ==
+          "training 80 of 40144 parameters (0.199%), in 2 of 148 tensors");
+    CHECK(learning({"h.[0-5].ln_1.bias"}, {}).size() == 6);  // neither h.10 nor h.11
+    CHECK(config.pipeline.first_backward == 0);
+    CHECK(learning({}, {"wte.*", "wpe.*", "h.[0-5].*"}).size() == names.size() - 2 - 6 * 12);
+    CHECK(config.pipeline.first_backward == 1);
+    const auto refused = [&](std::vector<std::string> only, std::vector<std::string> freeze) {
+      return complaint([&] { learning(std::move(only), std::move(freeze)); });
+    };
+    CHECK(contains(refused({"h.12.*"}, {}), "--train-only: 'h.12.*' matches no parameter"));
+    CHECK(contains(refused({}, {"ln_f.*", "c_fc"}), "--freeze: 'c_fc' matches no parameter"));
+    CHECK(contains(refused({}, {"*"}), "there is nothing to train"));
+  }
+
+  TEST_CASE("FLOP count the gradients that a run computes") {
+    ModelConfig config = options_with({}, 1).config();
+    config.layers = 3;
+    const std::int64_t T = 8, C = config.channels;
+    const auto flops = [&](const std::vector<std::string>& frozen) {
+      return flops_per_token(gpt2_parameters(config, {}, {.frozen = frozen}), config, T);
+    };
+    double n = 0;
+    std::vector<std::string> but_last_mlp;
+    double last_mlp = 0, head = 0, final_norm = 0;
+    const ParameterTable table = gpt2_parameters(config);
+    for (const ParameterSpec& spec : table.specs()) {
+      const auto size = static_cast<double>(spec.size());
+      if (spec.name != "wpe.weight") n += size;
+      if (spec.name == "wte.weight") head = size;
+      if (spec.block == 4) final_norm += size;
+      const bool is_last_mlp = spec.name == "h.2.mlp.c_proj.weight";
+      if (is_last_mlp) last_mlp = size;
+      if (!is_last_mlp) but_last_mlp.push_back(spec.name);
+    }
+    const auto attention = static_cast<double>(3 * T * C);
+    CHECK(flops({}).causal == doctest::Approx(6 * n + 6 * attention));
+    CHECK(flops({}).full == doctest::Approx(6 * n + 12 * attention));
+    // The forward pass, the gradients that reach the output of the last block, and one matrix.
+    CHECK(flops(but_last_mlp).causal ==
+          doctest::Approx(2 * n + 2 * attention + 2 * (head + final_norm) + 2 * last_mlp));
   }
 
   TEST_CASE("moments of frozen parameters are ignored, and they have only weights to compare") {

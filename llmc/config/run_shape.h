@@ -35,7 +35,8 @@ struct RunShape {
   QatMode qat = QatMode::none;
   // The stages of the pipeline ranks and their passes of a step.
   Pipeline pipeline = {};
-  // Names of the parameters that training does not change (ParameterSpec::name).
+  // Names of the parameters that training does not change (ParameterSpec::name); with_frozen() sets
+  // them.
   std::vector<std::string> frozen = {};
 
   std::int64_t rows() const { return B * T; }

@@ -20,7 +20,8 @@ RunShape RunConfig::run_shape() const {
           .zero_stage = static_cast<int>(ranks.zero),
           .sequence_parallel = ranks.sequence_parallel,
           .qat = qat.mode,
-          .pipeline = pipeline};
+          .pipeline = pipeline,
+          .frozen = frozen};
 }
 
 QuantizedPass RunConfig::quantized_pass(std::int64_t step) const {

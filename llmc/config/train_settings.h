@@ -12,6 +12,7 @@
 #include "llmc/config/model_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/config/setting.h"
+#include "llmc/config/train_finetune_settings.h"
 #include "llmc/config/train_input_settings.h"
 #include "llmc/config/train_memory_settings.h"
 #include "llmc/config/train_optimizer_settings.h"
@@ -39,6 +40,7 @@ template <template <class> class Value>
 struct TrainSettings : InputSettings<Value> {
   RankSettings<Value> ranks;
   MemorySettings<Value> memory;
+  FinetuneSettings<Value> finetune;
   ScheduleSettings<Value> schedule;
   OptimizerSettings<Value> optimizer;
   DropoutSettings<Value> dropout;
@@ -58,7 +60,9 @@ using InputConfig = InputSettings<Resolved>;
 // The complete configuration of a run. config/resolve.h computes it.
 struct RunConfig : TrainSettings<Resolved> {
   ModelConfig shape;  // of the model
-  Pipeline pipeline;  // as the flags and the shape imply
+  Pipeline pipeline;  // as the flags, the shape and the frozen parameters imply
+  // Names of the parameters that training does not change; models/trainable_set.h sets them.
+  std::vector<std::string> frozen;
 
   bool training() const { return schedule.steps > 0; }
   RunShape run_shape() const;

@@ -20,6 +20,7 @@ const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, ranks, zero_rows());
     add_group(all, ranks, plan_rows());
     add_group(all, "Memory (less of it, for more work)", memory_rows());
+    add_group(all, "Fine-tuning", finetune_rows());
     add_group(all, "Steps and learning rate", schedule_rows());
     add_group(all, "Optimizer (AdamW)", optimizer_rows());
     add_group(all, "Dropout", dropout_rows());

@@ -28,8 +28,9 @@ class ModelRunner final : public EvaluationPass {
               const RunShape& shape, Context& context, MemoryPlan& plan)
       : context_(reserve(context, shape, config.channels, plan)),
         shape_(shape),
-        recomputed_(config, shape, context.tensor, plan),
-        offloaded_(config, shape, context, plan),
+        kept_(table, shape),
+        recomputed_(config, shape, kept_, context.tensor, plan),
+        offloaded_(config, shape, kept_, context, plan),
         slots_(make_slots(config, plan)),
         model_(config, table, source, shape, context.tensor, plan),
         batches_(shape.B, shape.T, 1 + shape.pipeline.batches(pipeline_rank()), plan) {
@@ -43,6 +44,10 @@ class ModelRunner final : public EvaluationPass {
                            [&context](std::int64_t) { context.transfers().disk_pieces(); });
     }
     if (!shape.training) return;
+    const Pipeline& pipeline = shape.pipeline;
+    require(without_backward_below(pipeline, table.first_learning_block() - 1).first_backward ==
+                pipeline.first_backward,
+            "the schedule has backward passes of other stages than those that learn");
     plan.reserve("activations", sent_gradients_, shape.pipeline.sent_gradients(pipeline_rank()),
                  context.tensor.rows_of_rank(shape.rows()).stored, config.channels);
     plan.reserve("backward buffers", context.scratch, model_.scratch_size());
@@ -163,16 +168,12 @@ class ModelRunner final : public EvaluationPass {
   // A slot has room for the activations of any of the rank's stages.
   std::vector<std::unique_ptr<Activations<T>>> make_slots(const ModelConfig& config,
                                                           MemoryPlan& plan) {
-    Stage largest{.head = false};
-    for (const Stage& stage : stages_of(shape_.pipeline, pipeline_rank(), config.layers)) {
-      largest.end = std::max(largest.end, stage.blocks());
-      largest.head = largest.head || stage.head;
-    }
+    const std::vector<Stage> stages = stages_of(shape_.pipeline, pipeline_rank(), config.layers);
     std::vector<std::unique_ptr<Activations<T>>> slots;
     const int count = shape_.training ? shape_.pipeline.slots(pipeline_rank()) : 1;
     for (int i = 0; i < count; ++i) {
-      slots.push_back(std::make_unique<Activations<T>>(config, shape_, largest, context_.tensor,
-                                                       recomputed_, offloaded_, plan));
+      slots.push_back(std::make_unique<Activations<T>>(
+          config, shape_, stages, kept_, context_.tensor, recomputed_, offloaded_, plan));
     }
     return slots;
   }
@@ -188,6 +189,7 @@ class ModelRunner final : public EvaluationPass {
 
   Context& context_;
   RunShape shape_;
+  KeptBlocks kept_;
   RecomputeBuffers<T> recomputed_;
   OffloadedBlocks<T> offloaded_;
   std::vector<std::unique_ptr<Activations<T>>> slots_;

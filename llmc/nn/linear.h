@@ -41,25 +41,30 @@ class Linear {
     context.tensor.reduce(out, partial, stream);
   }
 
-  // Writes d_inp (rows, K) = d_out (rows, N) · weightᵀ. Adds to the gradients of the parameters: to
-  // that of a row-parallel bias only the sum of the rank's own rows. After a quantized forward
-  // pass, weight and inp are the numbers that their codes stand for, and gradients pass straight
-  // through the rounding.
+  // Writes d_inp (rows, K) = d_out (rows, N) · weightᵀ, if it has data. Adds to the gradients of
+  // the parameters: to that of a row-parallel bias only the sum of the rank's own rows. After a
+  // quantized forward pass, weight and inp are the numbers that their codes stand for, and
+  // gradients pass straight through the rounding.
   void backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Context& context) const {
     if (product_.splits_rows()) {
       bias_gradient<T>(bias().vector_gradient(), d_out, context.scratch, context.stream);
-      const In<T, 2> factor = product_.factor(inp, context);
+      const bool reads_input = product_.reads_input(context);
+      if (d_inp.data == nullptr && !reads_input) return;
+      const In<T, 2> factor = reads_input ? product_.factor(inp, context) : inp;
       product_.backward(d_inp, {}, context.tensor.gather<T>(d_out, inp.shape[0], context.stream),
                         factor, context);
       product_.finish_backward(d_inp, inp, {inp.shape[0], 0, inp.shape[0], inp.shape[0]}, context);
       return;
     }
     const std::int64_t rows = d_out.shape[0];
-    const In<T, 2> factor =
-        product_.factor(context.tensor.gather<T>(inp, rows, context.stream), context);
-    const Tensor<T, 2> partial = context.tensor.partial_sums(d_inp, rows);
+    In<T, 2> factor = inp;
+    if (product_.reads_input(context)) {
+      factor = product_.factor(context.tensor.gather<T>(inp, rows, context.stream), context);
+    }
+    Tensor<T, 2> partial = d_inp;
+    if (d_inp.data != nullptr) partial = context.tensor.partial_sums(d_inp, rows);
     product_.backward(partial, bias().vector_gradient(), d_out, factor, context);
-    context.tensor.reduce(d_inp, partial, context.stream);
+    if (d_inp.data != nullptr) context.tensor.reduce(d_inp, partial, context.stream);
     product_.finish_backward(d_inp, inp, context.tensor.rows_of_rank(rows), context);
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -230,11 +231,34 @@ class ParameterTable {
   // The same for the trainable parameters, which come first in it.
   std::int64_t trainable_size() const { return trainable_size_; }
 
-  // Number of parameters of the whole model, without padding and gaps.
+  // Number of parameters of the whole model, and of those that training changes, without padding
+  // and gaps.
   std::int64_t count() const {
     std::int64_t count = 0;
     for (const ParameterSpec& spec : specs_) count += spec.size();
     return count;
+  }
+  std::int64_t trainable_count() const {
+    std::int64_t count = 0;
+    for (const ParameterSpec& spec : specs_) count += spec.trainable ? spec.size() : 0;
+    return count;
+  }
+
+  // Whether training changes a parameter whose name begins with `prefix`, such as
+  // "h.0.attn.c_attn.".
+  bool learns(std::string_view prefix) const {
+    return std::ranges::any_of(specs_, [&](const ParameterSpec& spec) {
+      return spec.trainable && spec.name.starts_with(prefix);
+    });
+  }
+  // The lowest block with a trainable parameter (ParameterSpec::block): the backward pass ends
+  // there.
+  int first_learning_block() const {
+    int first = specs_.back().block;
+    for (const ParameterSpec& spec : specs_) {
+      if (spec.trainable) first = std::min(first, spec.block);
+    }
+    return first;
   }
 
  private:

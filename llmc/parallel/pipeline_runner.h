@@ -4,8 +4,9 @@
 // Each pass works on a slot of activations, from the forward pass of a micro-batch through a stage
 // to its backward pass. No message waits for the passes of its receiver. The output of a stage is
 // sent from the slot: the gradient that comes back shows that it has arrived before the slot is
-// used again. A gradient is sent from one of as many buffers as the receiver has slots, used in
-// turn: the receiver needs a slot for each gradient that it has not received yet.
+// used again. (A stage without backward passes, in which nothing learns, waits for that instead.) A
+// gradient is sent from one of as many buffers as the receiver has slots, used in turn: the
+// receiver needs a slot for each gradient that it has not received yet.
 #pragma once
 
 #include <cstddef>
@@ -111,10 +112,10 @@ class PipelineRunner {
     }
     reuse_output(slots_[slot]);
     mark(Phase::forward);
-    timed({number, PassKind::forward, static_cast<int>(micro_batch)}, [&] {
-      runner_.model().forward(stage, saved, in_use.batch, runner_.context(),
-                              batches_->options(micro_batch));
-    });
+    PassOptions options = batches_->options(micro_batch);
+    options.has_backward = number >= pipeline_.first_backward;
+    timed({number, PassKind::forward, static_cast<int>(micro_batch)},
+          [&] { runner_.model().forward(stage, saved, in_use.batch, runner_.context(), options); });
     mark(Phase::other);
     if (!stage.head) {
       ranks().exchange_messages(stream(), [&] {
@@ -122,6 +123,7 @@ class PipelineRunner {
             flat(runner_.model().stage_output(saved, rows)), stream());
       });
     }
+    if (!options.has_backward) slots_[slot].stage = -1;
     release_batch(micro_batch, in_use);
   }
 
@@ -139,7 +141,7 @@ class PipelineRunner {
                                batches_->options(micro_batch));
     });
     mark(Phase::other);
-    if (!stage.embedding) send_gradient(gradient, rows);
+    if (number > pipeline_.first_backward) send_gradient(gradient, rows);
     slots_[slot].stage = -1;
     release_batch(micro_batch, in_use);
   }

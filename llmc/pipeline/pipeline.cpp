@@ -16,12 +16,15 @@ int Pipeline::slots(int rank) const {
   for (const PipelinePass& pass : passes(rank)) {
     kept += pass.kind == PassKind::forward ? 1 : -1;
     most = std::max(most, kept);
+    if (pass.stage < first_backward) --kept;
   }
   return most;
 }
 
 int Pipeline::sent_gradients(int rank) const {
-  if (single() || (rank == 0 && shape.chunks == 1)) return 0;
+  if (single()) return 0;
+  const int last_stage = rank + (shape.chunks - 1) * shape.ranks;
+  if (last_stage <= first_backward) return 0;
   return slots((rank + shape.ranks - 1) % shape.ranks);
 }
 
@@ -50,6 +53,21 @@ int Pipeline::rank_of_layer(std::int64_t layer) const {
   if (single()) return 0;
   const auto end = std::ranges::upper_bound(bounds, layer);
   return shape.rank_of(static_cast<int>(end - bounds.begin()) - 1);
+}
+
+Pipeline without_backward_below(Pipeline pipeline, std::int64_t layer) {
+  if (pipeline.single()) return pipeline;
+  int& first = pipeline.first_backward;
+  while (first + 1 < pipeline.shape.stages() &&
+         pipeline.bounds[static_cast<std::size_t>(first) + 1] <= layer) {
+    ++first;
+  }
+  for (std::vector<PipelinePass>& passes : pipeline.schedule) {
+    std::erase_if(passes, [&](const PipelinePass& pass) {
+      return pass.kind == PassKind::backward && pass.stage < first;
+    });
+  }
+  return pipeline;
 }
 
 namespace {

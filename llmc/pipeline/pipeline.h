@@ -16,15 +16,18 @@ struct Pipeline {
   PipelineShape shape = {};
   std::vector<std::int64_t> bounds = {};  // stages.h; empty: the only stage has all layers
   PipelineSchedule schedule = {};         // empty: one rank
+  // The stages before this one have no backward passes: no parameter of them learns.
+  int first_backward = 0;
 
   bool single() const { return shape.ranks == 1; }
 
-  // The most activations of passes that a rank keeps at the same time: those whose forward pass it
-  // has computed and whose backward pass it has not.
+  // The most activations of passes that a rank has at the same time: those whose forward pass it
+  // has computed and whose backward pass it has not, and those of a forward pass on its own.
   int slots(int rank) const;
 
   // The most gradients that a rank has sent and that have not arrived: as many as the rank of the
-  // stage before keeps activations. 0 if the rank sends none.
+  // stage before has activations. 0 if the rank sends none: its stages, or those before them, have
+  // no backward passes.
   int sent_gradients(int rank) const;
 
   // The most micro-batches that a rank has at the same time, from the first pass to the last pass
@@ -42,6 +45,10 @@ struct Pipeline {
     return schedule[static_cast<std::size_t>(rank)];
   }
 };
+
+// The pipeline without the backward passes of stages all of whose layers are below `layer`, the
+// lowest one with a backward pass. The last stage keeps its passes: it has the head.
+Pipeline without_backward_below(Pipeline pipeline, std::int64_t layer);
 
 // Throws an Error that names rank and cell unless ranks receive in the order in which their
 // neighbours send. check_schedule must accept the schedule.

@@ -7,6 +7,7 @@
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
+#include "llmc/models/trainable_set.h"
 #include "llmc/nn/context.h"
 #include "llmc/parallel/training_runner.h"
 #include "llmc/pipeline/pipeline.h"
@@ -46,16 +47,16 @@ void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t total_m
   facts.default_step_tokens = kGpuStepTokens;
   if (request.batch.batch_size || facts.preset.batch.batch_size) return;
   facts.default_batch_size = 1;
-  const RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
-  const ModelConfig model = model_shape(config, facts);
-  const Pipeline pipeline = pipeline_of(config, model.layers);
+  RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
+  config.shape = model_shape(config, facts);
+  config.pipeline = pipeline_of(config, config.shape.layers);
+  choose_trainable(config);
   facts.default_batch_size = default_batch_size(
       total_memory, config.batch.seq_len * config.data_ranks(), request.batch.total_batch_tokens,
       [&](std::int64_t B) {
         RunShape shape = config.run_shape();
         shape.B = B;
-        shape.pipeline = pipeline;
-        return largest_memory(config.precision.dtype, model, shape, config.mesh(), false);
+        return largest_memory(config.precision.dtype, config.shape, shape, config.mesh(), false);
       });
 }
 

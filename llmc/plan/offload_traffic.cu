@@ -72,8 +72,8 @@ class StateTraffic {
   // their own masters, so it also reads that. Whole weights are gathered from the pieces.
   OffloadBytes parameters() const {
     OffloadBytes bytes;
-    const std::vector<std::int64_t> reads = gathers_of_blocks(
-        run_.pipeline, pipeline_rank_, config_.layers, config_.tied_head, micro_batches_);
+    const std::vector<std::int64_t> reads =
+        gathers_of_blocks(run_.pipeline, pipeline_rank_, config_.layers, table_, micro_batches_);
     for (std::size_t block = 0; block < reads.size(); ++block) {
       for (const Bucket* bucket : layout_.held_buckets(block)) {
         bytes.to_device +=
@@ -128,23 +128,25 @@ class StateTraffic {
 class ActivationTraffic {
  public:
   // `micro_batches` in flight at most (pipeline_runner.h).
-  ActivationTraffic(const RunShape& run, std::array<std::int64_t, 3> bytes_of_mode,
-                    std::size_t micro_batches)
-      : run_(run), bytes_of_mode_(bytes_of_mode), in_flight_(micro_batches, kFree) {}
+  ActivationTraffic(const RunShape& run, const KeptBlocks& kept,
+                    std::array<std::int64_t, 3> bytes_of_mode, std::size_t micro_batches)
+      : run_(run), kept_(kept), bytes_of_mode_(bytes_of_mode), in_flight_(micro_batches, kFree) {}
 
   void forward(const Stage& stage, std::int64_t micro_batch) {
     const auto place = std::ranges::find(in_flight_, kFree);
     *place = {stage.first, micro_batch};
     const std::int64_t number = place - in_flight_.begin();
-    for (std::int64_t i = 0; i < stage.blocks(); ++i) {
+    for (std::int64_t layer = stage.first; layer < stage.end; ++layer) {
+      const std::int64_t i = kept_.place(stage, layer);
       last_ = has({number, i}) ? slot_of({number, i}) : take({number, i});
-      bytes_.from_device += size(i);
+      if (kept_.has_backward(layer)) bytes_.from_device += size(i);
     }
+    if (!kept_.has_backward(stage)) *place = kFree;
   }
   void backward(const Stage& stage, std::int64_t micro_batch) {
     const auto place = std::ranges::find(in_flight_, Pass{stage.first, micro_batch});
     const std::int64_t number = place - in_flight_.begin();
-    for (std::int64_t i = stage.blocks() - 1; i >= 0; --i) {
+    for (std::int64_t i = stage.end - kept_.first_backward(stage) - 1; i >= 0; --i) {
       fetch({number, i});
       last_ = slot_of({number, i});
       if (i > 0) fetch({number, i - 1});
@@ -155,7 +157,7 @@ class ActivationTraffic {
 
  private:
   using Pass = std::array<std::int64_t, 2>;   // first layer of the stage, micro-batch
-  using Block = std::array<std::int64_t, 2>;  // place in `in_flight_`, index in the stage
+  using Block = std::array<std::int64_t, 2>;  // place in `in_flight_`, place in the stage
   static constexpr Pass kFree = {-1, -1};
 
   std::int64_t size(std::int64_t index) const {
@@ -175,6 +177,7 @@ class ActivationTraffic {
   }
 
   const RunShape& run_;
+  const KeptBlocks& kept_;
   std::array<std::int64_t, 3> bytes_of_mode_;
   std::vector<Pass> in_flight_;
   std::array<Block, 2> slots_{{{-1, -1}, {-1, -1}}};
@@ -184,7 +187,7 @@ class ActivationTraffic {
 
 // The bytes that a block of each mode keeps on a rank.
 std::array<std::int64_t, 3> kept_bytes(Dtype dtype, const ModelConfig& config, const RunShape& run,
-                                       const Mesh& mesh, int rank) {
+                                       const KeptInputs& inputs, const Mesh& mesh, int rank) {
   std::array<std::int64_t, 3> bytes{};
   dispatch_dtype(dtype, [&]<class T>() {
     Context context({}, Ranks(mesh, rank));
@@ -193,7 +196,7 @@ std::array<std::int64_t, 3> kept_bytes(Dtype dtype, const ModelConfig& config, c
     for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
       MemoryPlan plan;
       BlockActivations<T> block;
-      BlockReservation<T>(config, run, context.tensor, plan).kept(block, mode);
+      BlockReservation<T>(config, run, inputs, context.tensor, plan).kept(block, mode);
       bytes[static_cast<std::size_t>(mode)] = plan.total();
     }
   });
@@ -204,7 +207,8 @@ OffloadBytes activations(Dtype dtype, const ModelConfig& config, const RunShape&
                          const Mesh& mesh, std::int64_t micro_batches, int rank) {
   const int pipeline_rank = mesh.pipeline_rank(rank);
   const int in_flight = run.pipeline.single() ? 1 : run.pipeline.slots(pipeline_rank);
-  ActivationTraffic traffic(run, kept_bytes(dtype, config, run, mesh, rank),
+  const KeptBlocks kept(gpt2_parameters(config, {}, run), run);
+  ActivationTraffic traffic(run, kept, kept_bytes(dtype, config, run, kept.inputs(), mesh, rank),
                             static_cast<std::size_t>(in_flight));
   // The first step begins with empty slots.
   OffloadBytes first_step;

@@ -16,6 +16,7 @@
 #include "llmc/device/device.h"
 #include "llmc/device/dtype.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/trainable_set.h"
 #include "llmc/nn/context.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/parallel/training_runner.h"
@@ -236,7 +237,8 @@ void print_plan(const Request& request, RunFacts facts) {
   if (gpu_memory > 0 && !facts.preset.batch.batch_size) {
     set_gpu_batch(facts, request, bytes_of_gibibytes(gpu_memory));
   }
-  const RunConfig config = resolve(request, facts);
+  RunConfig config = resolve(request, facts);
+  choose_trainable(config);
   print_text(plan_text(config));
   dump_schedule(config);
   if (gpu_memory > 0) print_text(fit_text(config));

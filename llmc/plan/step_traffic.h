@@ -44,10 +44,11 @@ struct StepTraffic {
 class BlockGathers {
  public:
   // `layers` of the whole model.
-  explicit BlockGathers(std::int64_t layers, bool tied_head)
-      : gathers_(static_cast<std::size_t>(layers) + (tied_head ? 2 : 3)),
+  BlockGathers(std::int64_t layers, const ParameterTable& table)
+      : gathers_(static_cast<std::size_t>(layers) + (table.tied_head() ? 2 : 3)),
         final_(layers + 1),
-        head_(tied_head ? 0 : layers + 2) {}
+        head_(table.head().block),
+        first_learning_(table.first_learning_block()) {}
 
   // A pass acquires a block and, ahead, the next one.
   void forward(const Stage& stage) {
@@ -63,11 +64,12 @@ class BlockGathers {
     if (stage.head) {
       use_tokens(head_);
       use(final_);
-      use(stage.end);
+      if (first_learning_ <= stage.end) use(stage.end);
     }
-    for (std::int64_t block = stage.end; block > stage.first; --block) {
+    const std::int64_t lowest = std::max(stage.first + 1, first_learning_);
+    for (std::int64_t block = stage.end; block >= lowest; --block) {
       use(block);
-      if (block > stage.first + 1) use(block - 1);
+      if (block > lowest) use(block - 1);
     }
   }
   // By block.
@@ -86,6 +88,7 @@ class BlockGathers {
 
   std::vector<std::int64_t> gathers_;
   std::int64_t final_, head_;             // the blocks of the final norm and of the head
+  std::int64_t first_learning_;           // the lowest block of the backward pass
   std::int64_t tokens_ = -1;              // the block in the slot for embeddings and head
   std::int64_t older_ = -1, newer_ = -1;  // the blocks in the slots, by their last use
 };
@@ -112,9 +115,9 @@ void for_each_pass(const Pipeline& pipeline, int rank, std::int64_t layers,
 
 // The numbers of gathers of a pipeline rank with these stages.
 inline std::vector<std::int64_t> gathers_of_blocks(const Pipeline& pipeline, int rank,
-                                                   std::int64_t layers, bool tied_head,
+                                                   std::int64_t layers, const ParameterTable& table,
                                                    std::int64_t micro_batches) {
-  BlockGathers gathers(layers, tied_head);
+  BlockGathers gathers(layers, table);
   for_each_pass(
       pipeline, rank, layers, micro_batches,
       [&](const Stage& stage, std::int64_t) { gathers.forward(stage); },
@@ -175,7 +178,7 @@ class StepTrafficOf {
   // Passes gather frozen weights too.
   void add_gathered_weights(StepTraffic& traffic) const {
     const std::vector<std::int64_t> gathers = gathers_of_blocks(
-        run_.pipeline, place_.pipeline_rank, config_.layers, config_.tied_head, micro_batches_);
+        run_.pipeline, place_.pipeline_rank, config_.layers, table_, micro_batches_);
     for (std::size_t block = 0; block < gathers.size(); ++block) {
       for (const Bucket* bucket : layout_.held_buckets(block)) {
         traffic.weights.all_gather +=
@@ -200,7 +203,10 @@ class StepTrafficOf {
   void add_pipeline(StepTraffic& traffic) const {
     const std::int64_t p = mesh_.pipeline_ranks;
     std::int64_t count = 0;
-    for (const Stage& stage : stages_) count += (stage.head ? 0 : 1) + (stage.embedding ? 0 : 1);
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      const auto number = static_cast<int>(i) * run_.pipeline.shape.ranks + place_.pipeline_rank;
+      count += (stages_[i].head ? 0 : 1) + (number > run_.pipeline.first_backward ? 1 : 0);
+    }
     traffic.messages.message = count * micro_batches_ * size_ * own_rows() * config_.channels;
     const ParameterSpec& wte = table_.find("wte.weight");
     if (wte.is_held && wte.trainable && config_.tied_head) {

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 
 #include "llmc/config/model_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/device/math.h"
+#include "llmc/models/gpt2/block_backward.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/nn/stage.h"
 #include "llmc/ops/fake_quantize.h"
 
@@ -50,7 +54,14 @@ class TensorTraffic {
       : TensorTraffic(config, run, {.end = config.layers}, rows, ranks, size) {}
   TensorTraffic(const ModelConfig& config, const RunShape& run, const Stage& stage,
                 std::int64_t rows, int ranks, std::int64_t size)
-      : config_(config), run_(run), stage_(stage), rows_(rows), ranks_(ranks), size_(size) {}
+      : config_(config),
+        run_(run),
+        table_(gpt2_parameters(config, {}, run)),
+        kept_(table_, run),
+        stage_(stage),
+        rows_(rows),
+        ranks_(ranks),
+        size_(size) {}
 
   // Two sums per layer, and that of the embeddings. If rows are spread, the inputs of c_attn and
   // c_fc are gathered. Passes are quantized if run.qat allows it.
@@ -60,17 +71,20 @@ class TensorTraffic {
   }
   // Two sums per layer, and that of the head. If rows are spread, the inputs of c_attn and c_fc are
   // gathered again, and the gradients of both branches, of the embeddings and the head's input.
+  // Frozen parameters need less of that.
   GroupTraffic backward() const {
-    const std::int64_t L = stage_.blocks(), head = stage_.head ? 1 : 0;
-    const std::int64_t ends = head + (stage_.embedding ? 1 : 0);
-    return sum() * (2 * L + head) + gather() * (4 * L + ends) + ranges() * (2 * L) +
-           statistics() * head;
+    GroupTraffic traffic;
+    for (std::int64_t l = kept_.first_backward(stage_); l < stage_.end; ++l) {
+      traffic += block_backward_of(l);
+    }
+    if (stage_.head) traffic += sum() + gather() + statistics();
+    return traffic + gather() * (stage_.embedding && table_.learns("wte.") ? 1 : 0);
   }
   // Before the backward pass of a block that is recomputed in full: its first sum. If rows are
   // spread, the inputs of c_attn and c_fc are gathered, otherwise the pieces of the block's input.
   GroupTraffic recompute() const {
     std::int64_t blocks = 0;
-    for (std::int64_t i = 0; i < stage_.blocks(); ++i) {
+    for (std::int64_t i = 0; i < stage_.end - kept_.first_backward(stage_); ++i) {
       if (run_.recompute_of(i) == Recompute::full) ++blocks;
     }
     const GroupTraffic inputs = sequence_parallel() ? gather() * 2 : pieces();
@@ -97,6 +111,26 @@ class TensorTraffic {
   }
 
  private:
+  // The sums of the gradients of both norms' outputs. If rows are spread, the gathered gradients of
+  // both branches, and inputs that the gradients of weights read.
+  GroupTraffic block_backward_of(std::int64_t layer) const {
+    const BlockBackward needed = block_backward(table_, layer);
+    const std::string h = "h." + std::to_string(layer) + ".";
+    const auto reads_input = [&](const char* name) {
+      return run_.qat != QatMode::none || table_.learns(h + name + ".weight");
+    };
+    const auto count = [](std::initializer_list<bool> terms) {
+      return static_cast<std::int64_t>(std::ranges::count(terms, true));
+    };
+    const bool mlp_branch = needed.hidden || reads_input("mlp.c_proj");
+    const bool attention_branch = needed.attention || reads_input("attn.c_proj");
+    return sum() * count({needed.mlp_input, needed.norm_output}) +
+           gather() * count({mlp_branch, needed.residual_mid && attention_branch,
+                             needed.hidden && reads_input("mlp.c_fc"),
+                             needed.attention && reads_input("attn.c_attn")}) +
+           ranges() * count({mlp_branch, needed.residual_mid && attention_branch});
+  }
+
   bool sequence_parallel() const { return run_.uses_sequence_parallelism(ranks_); }
   // Bytes of the rows of the residual stream, with padding.
   std::int64_t stream_bytes() const {
@@ -135,6 +169,8 @@ class TensorTraffic {
 
   ModelConfig config_;
   RunShape run_;
+  ParameterTable table_;  // of one rank
+  KeptBlocks kept_;
   Stage stage_;
   std::int64_t rows_;
   int ranks_;

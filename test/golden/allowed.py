@@ -32,7 +32,7 @@ IGNORED_KEYS = [
     ("*.jsonl", "--split-on", "older builds have no such setting"),
     ("*.jsonl", "--text-format", "older builds have no such setting"),
     *[(file, prefix + flag, "older builds have no such setting") for file, prefix in (("*.jsonl", ""), ("*/manifest.json", "state."))
-      for flag in ("--recompute", "--offload", "--optimizer-on")],
+      for flag in ("--recompute", "--offload", "--optimizer-on", "--train-only", "--freeze")],
     ("*/manifest.json", "state.--bin-format", "older builds have no such setting"),
     ("*/manifest.json", "state.--skip-bad-lines", "older builds have no such setting"),
     ("*/manifest.json", "state.--split-on", "older builds have no such setting"),

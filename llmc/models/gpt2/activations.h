@@ -1,8 +1,9 @@
 // Activations that the forward pass of a micro-batch stores for its backward pass. Each micro-batch
-// in flight needs its own object; buffers that successive passes share are in workspace.h. Without
-// training nothing is kept: all blocks share the same buffers.
+// in flight needs its own object; buffers that successive passes share are in workspace.h. Blocks
+// without a backward pass share the same buffers: all of them without training.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -23,9 +24,10 @@ namespace llmc {
 template <class T>
 struct RecomputeBuffers {
   // Reserves memory in the plan; usable after plan.allocate().
-  RecomputeBuffers(const ModelConfig& config, const RunShape& run, const TensorGroup& group,
-                   MemoryPlan& plan) {
-    if (run.training) BlockReservation<T>(config, run, group, plan).shared(block, run.recompute);
+  RecomputeBuffers(const ModelConfig& config, const RunShape& run, const KeptBlocks& kept,
+                   const TensorGroup& group, MemoryPlan& plan) {
+    if (!run.training) return;
+    BlockReservation<T>(config, run, kept.inputs(), group, plan).shared(block, run.recompute);
   }
   RecomputeBuffers(const RecomputeBuffers&) = delete;
   RecomputeBuffers& operator=(const RecomputeBuffers&) = delete;
@@ -36,21 +38,29 @@ struct RecomputeBuffers {
 template <class T>
 class Activations {
  public:
-  // Those of a stage. Reserves memory in the plan; usable after plan.allocate(). `recomputed` and
-  // `offloaded` must outlive the object.
-  Activations(const ModelConfig& config, const RunShape& run, const Stage& stage,
-              const TensorGroup& group, const RecomputeBuffers<T>& recomputed,
-              OffloadedBlocks<T>& offloaded, MemoryPlan& plan)
+  // Those of any of these stages, one at a time. Reserves memory in the plan; usable after
+  // plan.allocate(). `recomputed` and `offloaded` must outlive the object.
+  Activations(const ModelConfig& config, const RunShape& run, const std::vector<Stage>& stages,
+              const KeptBlocks& kept, const TensorGroup& group,
+              const RecomputeBuffers<T>& recomputed, OffloadedBlocks<T>& offloaded,
+              MemoryPlan& plan)
       : recomputed_(recomputed), offloaded_(offloaded) {
     const char* segment = "activations";
     const std::int64_t rows = group.rows_of_rank(run.rows()).stored, C = config.channels;
+    std::int64_t places = 1;
+    for (const Stage& stage : stages) places = std::max(places, kept.places(stage));
     if (OffloadedBlocks<T>::is_used(run)) {
-      offloaded.reserve(store_, run, stage.blocks(), plan);
+      offloaded.reserve(store_, run, places, plan);
     } else {
-      reserve_blocks(config, run, stage, group, plan);
+      const BlockReservation<T> reservation(config, run, kept.inputs(), group, plan);
+      blocks_.resize(static_cast<std::size_t>(places));
+      for (std::int64_t i = 0; i < places; ++i) {
+        reservation.kept(blocks_[static_cast<std::size_t>(i)],
+                         run.training ? run.recompute_of(i) : Recompute::none);
+      }
     }
     plan.reserve(segment, residual_out_, rows, C);
-    if (!stage.head) return;
+    if (!std::ranges::any_of(stages, &Stage::head)) return;
     plan.reserve(segment, ln_f_, rows, C);
     plan.reserve(segment, ln_f_statistics_.mean, rows);
     plan.reserve(segment, ln_f_statistics_.rstd, rows);
@@ -59,25 +69,25 @@ class Activations {
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
-  // ---- the blocks of the stage, by index ----
+  // ---- blocks, by their place in a stage (KeptBlocks) ----
 
   // Call this before the forward pass of a block, or before its input is written; after it, if a
-  // backward pass follows; and before its backward pass, where `next` is the block of the next one,
+  // backward pass follows; and before its backward pass, where `next` is the place of the next one,
   // or negative. They move activations that are offloaded.
-  void enter(std::int64_t index) {
-    if (store_.store) offloaded_.enter(store_, index);
+  void enter(std::int64_t place) {
+    if (store_.store) offloaded_.enter(store_, place);
   }
-  void leave(std::int64_t index) {
-    if (store_.store) offloaded_.leave(store_, index);
+  void leave(std::int64_t place) {
+    if (store_.store) offloaded_.leave(store_, place);
   }
-  void bring(std::int64_t index, std::int64_t next) {
-    if (store_.store) offloaded_.bring(store_, index, next);
+  void bring(std::int64_t place, std::int64_t next) {
+    if (store_.store) offloaded_.bring(store_, place, next);
   }
 
   // The functions below return views for a batch.
   // What the block does not keep is valid until another block is used.
-  BlockActivations<T> block(std::int64_t index, const RankRows& rows) const {
-    return kept(index).completed_with(recomputed_.block).first(rows);
+  BlockActivations<T> block(std::int64_t place, const RankRows& rows) const {
+    return kept(place).completed_with(recomputed_.block).first(rows);
   }
   // (own, C) the residual stream after the last block. A stage without head needs it only until it
   // has been sent.
@@ -94,19 +104,9 @@ class Activations {
   Tensor<float, 1> losses(const RankRows& rows) const { return first_rows(losses_, rows.all); }
 
  private:
-  void reserve_blocks(const ModelConfig& config, const RunShape& run, const Stage& stage,
-                      const TensorGroup& group, MemoryPlan& plan) {
-    const BlockReservation<T> reservation(config, run, group, plan);
-    blocks_.resize(run.training ? static_cast<std::size_t>(stage.blocks()) : 1);
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      const auto index = static_cast<std::int64_t>(i);
-      reservation.kept(blocks_[i], run.training ? run.recompute_of(index) : Recompute::none);
-    }
-  }
-
-  const BlockActivations<T>& kept(std::int64_t index) const {
-    if (store_.store) return offloaded_.view(store_, index);
-    return blocks_[blocks_.size() == 1 ? 0 : static_cast<std::size_t>(index)];
+  const BlockActivations<T>& kept(std::int64_t place) const {
+    if (store_.store) return offloaded_.view(store_, place);
+    return blocks_[static_cast<std::size_t>(place)];
   }
 
   const RecomputeBuffers<T>& recomputed_;

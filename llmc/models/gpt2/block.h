@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "llmc/models/gpt2/activations.h"
+#include "llmc/models/gpt2/block_backward.h"
 #include "llmc/models/gpt2/workspace.h"
 #include "llmc/nn/linear.h"
 #include "llmc/nn/norm.h"
@@ -86,11 +87,11 @@ class Block {
     }
   }
 
-  // Replaces the gradient of x after the block by the gradient of x before it, in work.d_residual.
-  // Adds to the gradients of the parameters.
+  // Replaces the gradient of x after the block by the gradient of x before it, in work.d_residual,
+  // if anything below the block learns. Adds to the gradients of the parameters.
   void backward(const BlockActivations<T>& a, const Workspace<T>& work, const Pass& pass) const {
     mlp_backward(a, work, pass);
-    attention_backward(a, work, pass);
+    if (needed_.residual_mid) attention_backward(a, work, pass);
   }
 
   // The layers, for passes that compose them in another way (infer/model_pass.h).
@@ -122,7 +123,8 @@ class Block {
         attention_c_proj_(table, h + "attn.c_proj", source),
         ln_2_(table, h + "ln_2", config.norm_epsilon, source),
         c_fc_(table, h + "mlp.c_fc", source),
-        mlp_c_proj_(table, h + "mlp.c_proj", source) {}
+        mlp_c_proj_(table, h + "mlp.c_proj", source),
+        needed_(block_backward(table, layer)) {}
 
   // The forward pass from the output of ln_1 to the output of the activation. `branch` is scratch.
   template <class Attend>
@@ -150,9 +152,11 @@ class Block {
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
     const Tensor<T, 2> d_fc = work.d_wide(rows, a.fc.shape[1]);
     const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
-    mlp_c_proj_.backward(d_fc, d_branch, a.gelu, context);
+    mlp_c_proj_.backward(if_needed(d_fc, needed_.hidden), d_branch, a.gelu, context);
+    if (!needed_.hidden) return;
     activation_backward<T>(d_fc, d_fc, a.fc, activation_, context.stream);
-    c_fc_.backward(d_btc, d_fc, a.ln_2, context);
+    c_fc_.backward(if_needed(d_btc, needed_.mlp_input), d_fc, a.ln_2, context);
+    if (!needed_.mlp_input) return;
     ln_2_.backward(d_residual, d_btc, a.residual_mid, a.ln_2_statistics, d_residual, context);
   }
 
@@ -164,10 +168,20 @@ class Block {
     const Tensor<T, 2> d_attention = work.d_btc(rows, a.attention.shape[1]);
     const Tensor<T, 2> d_qkv = work.d_wide(rows, a.qkv.shape[1]);
     const auto d_branch = branch_gradient(work.d_wide(rows), Branch::attention, d_residual, pass);
-    attention_c_proj_.backward(d_attention, d_branch, a.attention, context);
+    attention_c_proj_.backward(if_needed(d_attention, needed_.attention), d_branch, a.attention,
+                               context);
+    if (!needed_.attention) return;
     attention_.backward(d_qkv, d_attention, a, pass);
-    c_attn_.backward(d_btc, d_qkv, a.ln_1, context);
+    c_attn_.backward(if_needed(d_btc, needed_.norm_output), d_qkv, a.ln_1, context);
+    if (!needed_.norm_output) return;
     ln_1_.backward(d_residual, d_btc, a.input, a.ln_1_statistics, d_residual, context);
+  }
+
+  // Returns `gradient`, or no tensor, which a layer does not compute.
+  static Tensor<T, 2> if_needed(const Tensor<T, 2>& gradient, bool is_needed) {
+    Tensor<T, 2> result = gradient;
+    if (!is_needed) result.data = nullptr;
+    return result;
   }
 
   // Returns the gradient of a branch: d_residual, or with dropout its masked copy in `buffer`.
@@ -187,6 +201,7 @@ class Block {
   Linear<T> attention_c_proj_;
   Norm<T> ln_2_;
   Linear<T> c_fc_, mlp_c_proj_;
+  BlockBackward needed_;
 };
 
 }  // namespace llmc

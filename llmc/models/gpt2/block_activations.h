@@ -7,6 +7,9 @@
 //   selective      input, statistics of norms, qkv, attention,   outputs of both norms and of the
 //                  log_sum_exp, residual_mid, fc                 activation; probabilities
 //   full           input; on tensor ranks a piece of it          everything else
+//
+// An input of a linear layer that no gradient reads, because the weight is frozen, is always
+// shared.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,7 @@
 #include "llmc/config/model_config.h"
 #include "llmc/config/run_shape.h"
 #include "llmc/device/rows.h"
+#include "llmc/models/gpt2/block_backward.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/norm.h"
 #include "llmc/nn/self_attention.h"
@@ -83,9 +87,10 @@ struct BlockActivations : AttentionActivations<T> {
 template <class T>
 class BlockReservation {
  public:
-  BlockReservation(const ModelConfig& config, const RunShape& run, const TensorGroup& group,
-                   MemoryPlan& plan)
+  BlockReservation(const ModelConfig& config, const RunShape& run, const KeptInputs& inputs,
+                   const TensorGroup& group, MemoryPlan& plan)
       : run_(run),
+        inputs_(inputs),
         plan_(plan),
         rows_(run.rows()),
         own_(group.rows_of_rank(run.rows()).stored),
@@ -107,18 +112,22 @@ class BlockReservation {
     }
     plan_.reserve(segment, block.input, own_, channels_);
     inner(block, segment);
-    if (mode == Recompute::none) outputs(block, segment, "attention matrices");
+    if (mode == Recompute::none) outputs(block, segment, "attention matrices", inputs_);
   }
 
-  // The tensors that all blocks of a run with this mode share.
+  // The tensors that all blocks of a run with this mode share: in blocks that store everything,
+  // only inputs that no gradient reads.
   void shared(BlockActivations<T>& block, Recompute mode) const {
+    if (mode == Recompute::none) {
+      const KeptInputs shared{!inputs_.ln_1, !inputs_.ln_2, !inputs_.gelu};
+      return linear_inputs(block, "shared activations", shared);
+    }
     const char* segment = "recompute buffers";
-    if (mode == Recompute::none) return;
     if (mode == Recompute::full) {
       if (cuts_input_) plan_.reserve(segment, block.input, ranks_ * piece_rows_, channels_);
       inner(block, segment);
     }
-    outputs(block, segment, segment);
+    outputs(block, segment, segment, {});
   }
 
  private:
@@ -137,16 +146,23 @@ class BlockReservation {
     plan_.reserve(segment, block.fc, rows_, hidden_);
   }
 
-  void outputs(BlockActivations<T>& block, const char* segment, const char* matrices) const {
-    plan_.reserve(segment, block.ln_1, own_, channels_);
-    plan_.reserve(segment, block.ln_2, own_, channels_);
-    plan_.reserve(segment, block.gelu, rows_, hidden_);
+  void linear_inputs(BlockActivations<T>& block, const char* segment,
+                     const KeptInputs& inputs) const {
+    if (inputs.ln_1) plan_.reserve(segment, block.ln_1, own_, channels_);
+    if (inputs.ln_2) plan_.reserve(segment, block.ln_2, own_, channels_);
+    if (inputs.gelu) plan_.reserve(segment, block.gelu, rows_, hidden_);
+  }
+
+  void outputs(BlockActivations<T>& block, const char* segment, const char* matrices,
+               const KeptInputs& inputs) const {
+    linear_inputs(block, segment, inputs);
     if (run_.attention == Attention::standard) {
       plan_.reserve(matrices, block.probabilities, rows_ * heads_ * run_.T);
     }
   }
 
   const RunShape& run_;
+  KeptInputs inputs_;
   MemoryPlan& plan_;
   std::int64_t rows_, own_, ranks_, piece_rows_;
   bool cuts_input_;  // tensor ranks have the whole residual stream

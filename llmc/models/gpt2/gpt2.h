@@ -8,10 +8,12 @@
 // and the head. The caller's `Activations` hold what the backward pass needs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "llmc/models/gpt2/block.h"
+#include "llmc/models/gpt2/block_backward.h"
 #include "llmc/nn/embedding.h"
 #include "llmc/nn/lm_head.h"
 #include "llmc/nn/stage.h"
@@ -34,7 +36,9 @@ class Gpt2 {
         ln_f_(table, "ln_f", config.norm_epsilon, source),
         head_(table, source),
         head_block_(table.head().block),
-        work_(config, run, group, has_head() ? head_.logit_columns() : 0, plan),
+        first_learning_block_(table.first_learning_block()),
+        kept_(table, run),
+        work_(config, run, group, has_head() ? head_.logit_columns() : 0, has_backward(), plan),
         scratch_rows_(group.rows_of_rank(run.rows()).stored) {
     for (std::int64_t l = 0; l < config.layers; ++l) {
       blocks_.emplace_back(config, l, table, source, run.attention);
@@ -55,6 +59,12 @@ class Gpt2 {
   const std::vector<Stage>& stages() const { return stages_; }
   bool has_embedding() const { return stages_.front().embedding; }
   bool has_head() const { return stages_.back().head; }
+  // Whether the rank has backward passes: not if nothing in its stages, or below them, learns.
+  bool has_backward() const {
+    return std::ranges::any_of(stages_,
+                               [&](const Stage& stage) { return kept_.has_backward(stage); });
+  }
+  const KeptBlocks& kept() const { return kept_; }
 
   // The layers, for passes that compose them in another way (infer/model_pass.h).
   const Embedding<T>& embedding() const { return embedding_; }
@@ -65,7 +75,7 @@ class Gpt2 {
   // Number of floats in Context::scratch that a backward pass needs. It suffices for smaller
   // batches.
   std::int64_t scratch_size() const {
-    return blocks_[0].scratch_size(run_.B, run_.T, scratch_rows_);
+    return has_backward() ? blocks_[0].scratch_size(run_.B, run_.T, scratch_rows_) : 0;
   }
 
   // ---- the whole model ----
@@ -154,9 +164,10 @@ class Gpt2 {
       source_.acquire(layer_block(l), !is_last     ? layer_block(l + 1)
                                       : stage.head ? final_block()
                                                    : kNoBlock);
-      saved.enter(l - stage.first);
-      x = blocks_[l].forward(saved.block(l - stage.first, rows), x, work_, attend, pass);
-      if (options.has_backward) saved.leave(l - stage.first);
+      const std::int64_t place = kept_.place(stage, l);
+      saved.enter(place);
+      x = blocks_[l].forward(saved.block(place, rows), x, work_, attend, pass);
+      if (options.has_backward && kept_.has_backward(l)) saved.leave(place);
       source_.release(layer_block(l));
     }
     const Tensor<T, 2> out = saved.residual_out(rows);
@@ -167,8 +178,8 @@ class Gpt2 {
     source_.release(final_block());
   }
 
-  // Backward pass of the stage's last forward pass with `saved`. Only a stage with head uses
-  // `loss`.
+  // Backward pass of the stage's last forward pass with `saved`, down to the lowest block that
+  // learns. Only a stage with head uses `loss`.
   void backward(const Stage& stage, Activations<T>& saved, const DeviceBatch& batch,
                 const LossOptions& loss, Context& context, const PassOptions& options = {}) {
     const Pass pass(batch, options, context);
@@ -176,17 +187,20 @@ class Gpt2 {
     source_.backward_begins();
     if (stage.head) head_backward(stage, saved, loss, pass);
     const ProfileScope scope("backward", context.stream);
-    if (stage.head) final_norm_backward(saved, layer_block(stage.end - 1), pass);
-    for (std::int64_t l = stage.end - 1; l >= stage.first; --l) {
-      source_.acquire(layer_block(l), l > stage.first ? layer_block(l - 1) : kNoBlock);
-      saved.bring(l - stage.first, l - stage.first - 1);
-      const BlockActivations<T> a = saved.block(l - stage.first, rows);
+    const std::int64_t first = kept_.first_backward(stage);
+    if (stage.head && first_learning_block_ <= final_block()) {
+      final_norm_backward(saved, first < stage.end ? layer_block(stage.end - 1) : kNoBlock, pass);
+    }
+    for (std::int64_t l = stage.end - 1; l >= first; --l) {
+      source_.acquire(layer_block(l), l > first ? layer_block(l - 1) : kNoBlock);
+      saved.bring(l - first, l - first - 1);
+      const BlockActivations<T> a = saved.block(l - first, rows);
       if (a.recompute != Recompute::none) recompute(l, a, pass);
       blocks_[l].backward(a, work_, pass);
       source_.release(layer_block(l));
       source_.gradients_ready(layer_block(l));
     }
-    if (stage.embedding) embedding_backward(pass);
+    if (stage.embedding && first_learning_block_ == kEmbeddingBlock) embedding_backward(pass);
   }
 
  private:
@@ -252,6 +266,8 @@ class Gpt2 {
   Norm<T> ln_f_;
   LmHead<T> head_;
   int head_block_;  // of the weight of the logits
+  int first_learning_block_;
+  KeptBlocks kept_;
   Workspace<T> work_;
   std::int64_t scratch_rows_;  // rows of the residual stream for which scratch suffices
 };

@@ -35,8 +35,8 @@ template <class T>
 class OffloadedBlocks {
  public:
   // Reserves the slots in the plan, if activations are offloaded; usable after plan.allocate().
-  OffloadedBlocks(const ModelConfig& config, const RunShape& run, Context& context,
-                  MemoryPlan& plan)
+  OffloadedBlocks(const ModelConfig& config, const RunShape& run, const KeptBlocks& kept,
+                  Context& context, MemoryPlan& plan)
       : context_(context), place_(run.offload.activations) {
     if (!is_used(run)) return;
     for (Slot& slot : slots_) {
@@ -44,7 +44,7 @@ class OffloadedBlocks {
       for (const Recompute mode : modes(run)) {
         MemoryPlan& layout = layouts.emplace_back();
         BlockActivations<T>& view = slot.views[static_cast<std::size_t>(mode)];
-        BlockReservation<T>(config, run, context.tensor, layout).kept(view, mode);
+        BlockReservation<T>(config, run, kept.inputs(), context.tensor, layout).kept(view, mode);
         bytes_[static_cast<std::size_t>(mode)] = layout.total();
       }
       plan.reserve_shared("activations", slot.memory, std::move(layouts));

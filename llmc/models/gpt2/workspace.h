@@ -14,15 +14,16 @@ template <class T>
 class Workspace {
  public:
   // Reserves memory in the plan; usable after plan.allocate(). A row of this rank's logits has
-  // `logit_columns` numbers; 0: it computes none.
+  // `logit_columns` numbers; 0: it computes none. `has_backward`: whether the rank has backward
+  // passes.
   Workspace(const ModelConfig& config, const RunShape& run, const TensorGroup& group,
-            std::int64_t logit_columns, MemoryPlan& plan)
+            std::int64_t logit_columns, bool has_backward, MemoryPlan& plan)
       : channels_(config.channels) {
     const std::int64_t rows = run.rows(), C = config.channels;
     const std::int64_t own = group.rows_of_rank(rows).stored * C, split = rows * C / group.ranks();
     plan.reserve("activations", branch_, own);
     head_.reserve(run, group, logit_columns, plan);
-    if (!run.training) return;
+    if (!has_backward) return;
     plan.reserve("backward buffers", d_residual_, own);
     plan.reserve("backward buffers", d_btc_, std::max(own, split));
     const std::int64_t widest = std::max(3 * C, config.hidden_size());

@@ -21,6 +21,13 @@
 
 namespace llmc {
 
+void Checkpointer::open_frozen_file() {
+  const std::string& path = resumed_ ? resumed_->checkpoint.string() : config_.model.init_from;
+  const bool is_rounded = config_.precision.dtype != Dtype::fp32;
+  if (config_.frozen.empty() || path.empty() || !is_rounded || config_.output.out.empty()) return;
+  frozen_file_.emplace(path, config_.shape.tied_head, runner_.state().first_rank());
+}
+
 std::vector<std::string> Checkpointer::restore_or_start(RunPosition& position) {
   position = initial_position();
   if (!config_.output.resume) return {};
@@ -54,7 +61,8 @@ void Checkpointer::save(const RunPosition& position, std::optional<double> loss,
     try {
       saved_path_ =
           save_checkpoint(out, model, position, config_.seed, runner_.state(), runner_.stream(),
-                          checkpoint_texts(card, *data_.tokenizer), only_best);
+                          checkpoint_texts(card, *data_.tokenizer), only_best,
+                          frozen_file_ ? &*frozen_file_ : nullptr);
     } catch (const ElementError& error) {
       refuse_save(position, error);
     }

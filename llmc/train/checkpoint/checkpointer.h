@@ -9,6 +9,7 @@
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/models/frozen_file.h"
 #include "llmc/parallel/training_runner.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
@@ -22,7 +23,9 @@ class Checkpointer {
   // All references must outlive the object. `resumed` is the run to continue, if any.
   Checkpointer(const RunConfig& config, const RunData& data, TrainingRunner& runner,
                const std::optional<RecordedRun>& resumed)
-      : config_(config), data_(data), runner_(runner), resumed_(resumed) {}
+      : config_(config), data_(data), runner_(runner), resumed_(resumed) {
+    open_frozen_file();
+  }
 
   // Sets `position` to the checkpoint of the resumed run or to step 0, loads that checkpoint into
   // the runner and removes later steps from the log. Returns one note per setting that differs from
@@ -53,6 +56,9 @@ class Checkpointer {
   std::string interruption_text(std::int64_t step) const;
 
  private:
+  // Opens the file of frozen parameters if the state keeps them only rounded.
+  void open_frozen_file();
+
   // The position of this run at step 0.
   RunPosition initial_position() const;
 
@@ -77,6 +83,7 @@ class Checkpointer {
   const RunData& data_;
   TrainingRunner& runner_;
   const std::optional<RecordedRun>& resumed_;
+  std::optional<FrozenFile> frozen_file_;
   std::string saved_path_;  // path of the newest checkpoint
   std::int64_t saved_step_ = -1;
 };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -24,23 +25,32 @@ namespace {
 // The key of a checkpoint's state for RunPosition::protected_checkpoint.
 constexpr const char* kProtectedKey = "protected_checkpoint";
 
-// The tensors of all parameters; `prefix` comes before their names.
-std::vector<TensorHeader> tensor_headers(const ParameterTable& table, const std::string& prefix) {
+// The tensors of all parameters, or of those that learn; `prefix` comes before their names.
+std::vector<TensorHeader> tensor_headers(const ParameterTable& table, const std::string& prefix,
+                                         bool with_frozen) {
   std::vector<TensorHeader> headers;
   for (const ParameterSpec& spec : table.specs()) {
+    if (!spec.trainable && !with_frozen) continue;
     headers.push_back({prefix + spec.name, TensorDtype::f32, spec.shape});
   }
   return headers;
 }
 
+constexpr const char *kFirstMoment = "first_moment.", *kSecondMoment = "second_moment.";
+
 // Calls write(name, spec, values) for each tensor of the weights, then of the moments. All ranks
 // call this; only rank 0 gets values.
 template <class Write>
-void collect_weights(RunState& state, Stream& stream, const Write& write) {
+void collect_weights(RunState& state, const FrozenFile* frozen, Stream& stream,
+                     const Write& write) {
   std::vector<float> values;
   for (const ParameterSpec& spec : state.table().specs()) {
     values.resize(static_cast<std::size_t>(spec.size()));
-    state.get_weight(spec, values.data(), stream);
+    if (frozen != nullptr && !spec.trainable) {
+      frozen->load(spec, values.data());
+    } else {
+      state.get_weight(spec, values.data(), stream);
+    }
     write(huggingface_name(spec.name), spec, values);
   }
 }
@@ -49,19 +59,22 @@ void collect_moments(RunState& state, Stream& stream, const Write& write) {
   std::vector<float> values;
   for (const bool first : {true, false}) {
     for (const ParameterSpec& spec : state.table().specs()) {
+      if (!spec.trainable) continue;
       values.resize(static_cast<std::size_t>(spec.size()));
       state.get_moments(spec, first ? values.data() : nullptr, first ? nullptr : values.data(),
                         stream);
-      write((first ? "first_moment." : "second_moment.") + spec.name, spec, values);
+      write((first ? kFirstMoment : kSecondMoment) + spec.name, spec, values);
     }
   }
 }
 
 // Throws an ElementError if weights or moments are not finite, or if the dtype cannot hold a
 // weight: a run cannot continue from them.
-void write_tensors(CheckpointWriter& writer, RunState& state, Stream& stream) {
+void write_tensors(CheckpointWriter& writer, RunState& state, const FrozenFile* frozen,
+                   Stream& stream) {
   const ParameterTable& table = state.table();
-  WorkProgress progress("saving " + writer.path().string(), 3 * table.count());
+  WorkProgress progress("saving " + writer.path().string(),
+                        table.count() + 2 * table.trainable_count());
   const auto write_to = [&](SafetensorsWriter& file) {
     return [&](const std::string& name, const ParameterSpec& spec,
                const std::vector<float>& values) {
@@ -73,11 +86,11 @@ void write_tensors(CheckpointWriter& writer, RunState& state, Stream& stream) {
     };
   };
   SafetensorsWriter& weights =
-      writer.tensor_file(kWeightsName, huggingface_tensors(tensor_headers(table, "")));
-  collect_weights(state, stream, write_to(weights));
+      writer.tensor_file(kWeightsName, huggingface_tensors(tensor_headers(table, "", true)));
+  collect_weights(state, frozen, stream, write_to(weights));
   weights.finish();
-  std::vector<TensorHeader> headers = tensor_headers(table, "first_moment.");
-  const std::vector<TensorHeader> second = tensor_headers(table, "second_moment.");
+  std::vector<TensorHeader> headers = tensor_headers(table, kFirstMoment, false);
+  const std::vector<TensorHeader> second = tensor_headers(table, kSecondMoment, false);
   headers.insert(headers.end(), second.begin(), second.end());
   SafetensorsWriter& moments = writer.tensor_file(kMomentsName, headers);
   collect_moments(state, stream, write_to(moments));
@@ -85,10 +98,25 @@ void write_tensors(CheckpointWriter& writer, RunState& state, Stream& stream) {
 }
 
 // The part of the other ranks in write_tensors() of rank 0.
-void send_tensors(RunState& state, Stream& stream) {
+void send_tensors(RunState& state, const FrozenFile* frozen, Stream& stream) {
   const auto nothing = [](const std::string&, const ParameterSpec&, const std::vector<float>&) {};
-  collect_weights(state, stream, nothing);
+  collect_weights(state, frozen, stream, nothing);
   collect_moments(state, stream, nothing);
+}
+
+// Throws unless the run that wrote the checkpoint trained the same parameters: those with moments.
+void check_same_trainable(CheckpointReader& reader, const ParameterTable& table) {
+  const std::vector<std::string> names = reader.tensors();
+  for (const ParameterSpec& spec : table.specs()) {
+    const bool learned = std::ranges::binary_search(names, kFirstMoment + spec.name);
+    if (learned == spec.trainable) continue;
+    fail_usage(reader.path().string() + ": the run so far " +
+                   (learned ? "trained " : "did not train ") + spec.name + ", which " +
+                   (learned ? "is frozen now" : "learns now"),
+               "resume with the --train-only and --freeze of the run, or begin a new run with "
+               "--init-from " +
+                   reader.path().string());
+  }
 }
 
 RunPosition read_position(const CheckpointReader& reader) {
@@ -125,15 +153,16 @@ RunPosition read_position(const CheckpointReader& reader) {
 
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed, RunState& state,
-                            Stream& stream, const std::vector<TextFile>& texts, bool only_best) {
+                            Stream& stream, const std::vector<TextFile>& texts, bool only_best,
+                            const FrozenFile* frozen) {
   if (!state.first_rank()) {
-    send_tensors(state, stream);
+    send_tensors(state, frozen, stream);
     return (root / checkpoint_name(position.step)).string();
   }
   CheckpointWriter writer(root, checkpoint_name(position.step));
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
   for (const TextFile& file : texts) writer.text_file(file.name, file.text);
-  write_tensors(writer, state, stream);
+  write_tensors(writer, state, frozen, stream);
   const OptimizerState optimizer = state.optimizer_state(stream);
   const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
   CheckpointState counters = {{"samples", position.samples},
@@ -183,6 +212,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   check("--seed", std::to_string(seed),
         std::to_string(reader.state("seed").unsigned_integer("seed")));
   check("--dtype", dtype_name(state.dtype()), reader.state("dtype").text("dtype"));
+  if (state.first_rank()) check_same_trainable(reader, state.table());
   WorkProgress progress("loading " + path.string(), state.table().count());
   std::vector<float> values;  // of one tensor at a time
   for (const ParameterSpec& spec : state.table().specs()) {
@@ -200,11 +230,12 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
     };
     load(huggingface_name(spec.name));
     state.set_weight(spec, values.data(), stream);
-    load("first_moment." + spec.name);
-    state.set_moments(spec, values.data(), nullptr, stream);
-    load("second_moment." + spec.name, false);
-    state.set_moments(spec, nullptr, values.data(), stream);
     progress.add(spec.size());
+    if (!spec.trainable) continue;
+    load(kFirstMoment + spec.name);
+    state.set_moments(spec, values.data(), nullptr, stream);
+    load(kSecondMoment + spec.name, false);
+    state.set_moments(spec, nullptr, values.data(), stream);
   }
   OptimizerState optimizer{};
   const auto counter = [&](const char* key) {

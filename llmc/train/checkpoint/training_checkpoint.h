@@ -12,6 +12,7 @@
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
+#include "llmc/models/frozen_file.h"
 #include "llmc/parallel/run_state.h"
 #include "llmc/train/run_position.h"
 
@@ -20,12 +21,13 @@ namespace llmc {
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
 
 // Writes ROOT/step_NNNNNN, with `texts` next to the model. `only_best`: the checkpoint is saved
-// only because of its validation loss. Returns its path. All ranks call this; rank 0 writes. Throws
+// only because of its validation loss. `frozen`: where frozen parameters are copied from; null:
+// from the state. Returns the path of the checkpoint. All ranks call this; rank 0 writes. Throws
 // an ElementError on rank 0, and writes nothing, if weights or moments are not finite.
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed, RunState& state,
                             Stream& stream, const std::vector<TextFile>& texts = {},
-                            bool only_best = false);
+                            bool only_best = false, const FrozenFile* frozen = nullptr);
 
 // Fills `state` from a checkpoint and returns its position. Throws if seed or dtype differ, and if
 // weights or moments are not finite or a second moment is negative.

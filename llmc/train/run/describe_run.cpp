@@ -7,6 +7,7 @@
 #include "llmc/device/dtype.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/pretrained.h"
+#include "llmc/models/trainable_set.h"
 #include "llmc/nn/parameter_table.h"
 
 namespace llmc {
@@ -46,6 +47,7 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
                 std::to_string(gpt2_parameters(shape).count()) + " parameters, " +
                 dtype_name(run.precision.dtype) + family_text(shape));
   if (!run.training()) return;
+  if (!run.frozen.empty()) Notice::print(trainable_text(run));
   Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
                 std::to_string(run.tokens_per_step()) + " tokens (" +
                 std::to_string(run.batch.batch_size) + " sequences x " +

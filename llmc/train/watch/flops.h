@@ -18,7 +18,9 @@ struct FlopsPerToken {
 };
 
 // 6N + 6·L·T·C and 6N + 12·L·T·C (Chowdhery et al., 2022, appendix B, has the latter). N counts all
-// parameters except the position embeddings. The backward pass costs twice the forward pass.
+// parameters except the position embeddings. The backward pass costs twice the forward pass: once
+// for the gradients of parameters, and once for those of activations. Frozen parameters do without
+// the former, and everything below the lowest one that learns without both.
 FlopsPerToken flops_per_token(const ParameterTable& table, const ModelConfig& config,
                               std::int64_t T);
 

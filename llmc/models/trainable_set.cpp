@@ -1,0 +1,94 @@
+#include "llmc/models/trainable_set.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "llmc/base/error.h"
+#include "llmc/base/number_text.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/nn/parameter_table.h"
+
+namespace llmc {
+
+RunShape with_frozen(RunShape shape, const ModelConfig& model, std::vector<std::string> frozen) {
+  shape.frozen = std::move(frozen);
+  const ParameterTable table = gpt2_parameters(model, {}, shape);
+  shape.pipeline =
+      without_backward_below(std::move(shape.pipeline), table.first_learning_block() - 1);
+  return shape;
+}
+
+namespace {
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// The names outside blocks and in the first one.
+std::string names_text(const ParameterTable& table) {
+  const int final_block = table.find("ln_f.weight").block;
+  std::string text;
+  for (const ParameterSpec& spec : table.specs()) {
+    const bool is_like_first = 1 < spec.block && spec.block < final_block;
+    if (!is_like_first) text += (text.empty() ? "" : ", ") + spec.name;
+  }
+  return text;
+}
+
+void require_match(const char* flag, const std::string& pattern, const ParameterTable& table) {
+  const auto is_match = [&](const ParameterSpec& spec) { return matches(pattern, spec.name); };
+  if (std::ranges::any_of(table.specs(), is_match)) return;
+  const int layers = table.find("ln_f.weight").block - 1;
+  fail_usage(
+      std::string(flag) + ": '" + pattern + "' matches no parameter",
+      "a pattern covers a whole name, with * for any text; the names of this model, with h.0 "
+      "to h." +
+          std::to_string(layers - 1) + ": " + names_text(table));
+}
+
+// The names of parameters that the patterns leave frozen.
+std::vector<std::string> frozen_names(const FinetuneSettings<Resolved>& finetune,
+                                      const ParameterTable& table) {
+  const bool names_learning = !finetune.train_only.empty();
+  const std::vector<std::string>& patterns = names_learning ? finetune.train_only : finetune.freeze;
+  const char* flag = names_learning ? "--train-only" : "--freeze";
+  for (const std::string& pattern : patterns) require_match(flag, pattern, table);
+  std::vector<std::string> frozen;
+  for (const ParameterSpec& spec : table.specs()) {
+    const bool is_match = std::ranges::any_of(
+        patterns, [&](const std::string& pattern) { return matches(pattern, spec.name); });
+    if (is_match != names_learning) frozen.push_back(spec.name);
+  }
+  if (frozen.size() < table.specs().size()) return frozen;
+  fail_usage("--freeze: the patterns match all parameters, so there is nothing to train",
+             "leave out the parameters that learn");
+}
+
+}  // namespace
+
+void choose_trainable(RunConfig& config) {
+  if (config.finetune.train_only.empty() && config.finetune.freeze.empty()) return;
+  RunShape shape;
+  shape.pipeline = config.pipeline;
+  shape = with_frozen(std::move(shape), config.shape,
+                      frozen_names(config.finetune, gpt2_parameters(config.shape)));
+  config.frozen = std::move(shape.frozen);
+  config.pipeline = std::move(shape.pipeline);
+}
+
+std::string trainable_text(const RunConfig& config) {
+  if (config.frozen.empty()) return {};
+  RunShape shape;
+  shape.frozen = config.frozen;
+  const ParameterTable table = gpt2_parameters(config.shape, {}, shape);
+  const auto learning = std::ranges::count_if(table.specs(), &ParameterSpec::trainable);
+  const std::int64_t trained = table.trainable_count(), all = table.count();
+  const double percent = 100 * static_cast<double>(trained) / static_cast<double>(all);
+  return "training " + std::to_string(trained) + " of " + std::to_string(all) + " parameters (" +
+         number_text("%.3g", percent) + "%), in " + std::to_string(learning) + " of " +
+         std::to_string(table.specs().size()) + " tensors";
+}
+
+}  // namespace llmc
