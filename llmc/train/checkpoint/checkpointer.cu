@@ -59,10 +59,9 @@ void Checkpointer::save(const RunPosition& position, std::optional<double> loss,
     const HuggingFaceConfig model = huggingface_config();
     const ModelCard card = make_model_card(config_, model, runner_.table().count(), position, loss);
     try {
-      saved_path_ =
-          save_checkpoint(out, model, position, config_.seed, runner_.state(), runner_.stream(),
-                          checkpoint_texts(card, *data_.tokenizer), only_best,
-                          frozen_file_ ? &*frozen_file_ : nullptr);
+      saved_path_ = save_checkpoint(out, model, position, config_.seed, runner_.state(),
+                                    runner_.stream(), checkpoint_texts(card, *data_.tokenizer),
+                                    only_best, frozen_file_ ? &*frozen_file_ : nullptr);
     } catch (const ElementError& error) {
       refuse_save(position, error);
     }
