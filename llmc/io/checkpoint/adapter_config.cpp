@@ -270,7 +270,7 @@ bool PeftSettings::scales_inputs(const std::string& layer) const {
 namespace {
 
 // The layer without its block: "attn.c_attn" of "h.0.attn.c_attn".
-std::string kind_of(const std::string& layer) {
+std::string name_in_block(const std::string& layer) {
   return layer.substr(layer.find('.', layer.find('.') + 1) + 1);
 }
 
@@ -283,8 +283,9 @@ std::string short_name(const std::string& kind) {
 // else of each layer. `kind` selects one kind.
 Json target_names(const AdapterShape& shape, std::int64_t num_blocks, const char* kind = nullptr) {
   const auto count = [&](const char* name) {
-    return std::ranges::count_if(
-        shape.layers, [&](const LayerAdapter& layer) { return kind_of(layer.layer) == name; });
+    return std::ranges::count_if(shape.layers, [&](const LayerAdapter& layer) {
+      return name_in_block(layer.layer) == name;
+    });
   };
   const bool is_uniform = std::ranges::all_of(kLinearLayers, [&](const char* name) {
     return count(name) == 0 || count(name) == num_blocks;
@@ -297,7 +298,7 @@ Json target_names(const AdapterShape& shape, std::int64_t num_blocks, const char
     }
   } else {
     for (const LayerAdapter& layer : shape.layers) {
-      if (is_chosen(kind_of(layer.layer))) names.push_back("transformer." + layer.layer);
+      if (is_chosen(name_in_block(layer.layer))) names.push_back("transformer." + layer.layer);
     }
   }
   return names;
