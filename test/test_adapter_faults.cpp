@@ -121,6 +121,12 @@ TEST_CASE("tensors that do not fit the settings or the base model are errors") {
   CHECK(AdapterCopy("lora_c_attn").set("task_type", "\"SEQ_CLS\"").fault() ==
         file + " has no tensor base_model.model.score.weight, although the adapter classifies");
 
+  CHECK(AdapterCopy("lora_c_attn")
+            .set("task_type", "null")
+            .set("modules_to_save", "[\"score\"]")
+            .fault() ==
+        file + " has no tensor base_model.model.score.weight, although the adapter classifies");
+
   AdapterCopy pickled("ia3");
   fs::rename(pickled.file("adapter_model.safetensors"), pickled.file("adapter_model.bin"));
   CHECK(pickled.fault() == "DIR has its weights only in PyTorch's format, adapter_model.bin");

@@ -53,6 +53,29 @@ TEST_CASE("PEFT's adapters are read: layers, ranks, scales, and every element") 
   }
 }
 
+TEST_CASE("layers, ranks and scales are those that PEFT derives from the same settings") {
+  const std::string file = adapter_fixture("choices.json").string();
+  const llmc::Json choices =
+      llmc::parse_json(llmc::read_file(file), file, llmc::KeyOrder::as_written);
+  REQUIRE(choices.size() > 10);
+  for (const llmc::Json& choice : choices) {
+    const std::string text = choice["settings"].dump();
+    CAPTURE(text);
+    std::vector<LayerAdapter> expected, actual;
+    for (const llmc::Json& layer : choice["layers"]) {
+      expected.push_back({layer[0].text(), llmc::json_size(layer[1], "rank"), layer[2].number()});
+    }
+    const llmc::PeftSettings settings(text, "config");
+    for (int block = 0; block < 2; ++block) {
+      for (const std::string name : llmc::kLinearLayers) {
+        if (!settings.adapts(block, name)) continue;
+        actual.push_back(settings.lora("h." + std::to_string(block) + "." + name));
+      }
+    }
+    CHECK(actual == expected);
+  }
+}
+
 TEST_CASE("recorded gradients and trained adapters have the shapes of the engine") {
   for (const char* name : {"lora_c_attn", "lora_all", "lora_rslora", "ia3"}) {
     CAPTURE(name);

@@ -1,4 +1,4 @@
-// PEFT itself reads our adapters, and chooses layers, ranks and scales as we do.
+// PEFT itself reads the adapters that we write.
 #include <cstdio>
 #include <filesystem>
 #include <set>
@@ -18,40 +18,6 @@ using llmc::LayerAdapter;
 
 namespace {
 
-// Settings of adapter_config.json that choose layers in different ways.
-const std::vector<std::string> kChoices = {
-    R"("target_modules": ["c_proj"])",
-    R"("target_modules": ["attn.c_proj", "h.1.mlp.c_fc"])",
-    R"("target_modules": ["transformer.h.0.attn.c_attn", "c_fc"], "layers_to_transform": 1)",
-    R"("target_modules": ["c_attn", "proj", "n.c_proj"])",
-    R"("target_modules": null)",
-    R"("target_modules": "All-Linear", "exclude_modules": ["c_fc", "transformer.h.1.attn.c_attn"])",
-    R"("target_modules": "all-linear", "exclude_modules": ".*0.*")",
-    R"("target_modules": "transformer\\.h\\.(?P<block>[1-9])\\.(attn|mlp)\\.c_(?!fc).+")",
-    R"("target_modules": ["c_attn", "c_fc"], "layers_to_transform": [1, 5], "layers_pattern": ["x", "h"])",
-    R"("target_modules": ["c_attn", "h.0.mlp.c_proj"], "layers_to_transform": [0], "layers_pattern": "")",
-    R"("target_modules": ["c_attn", "c_fc"], "layers_to_transform": [])",
-    R"("target_modules": ["c_attn", "c_proj"], "rank_pattern": {"c_proj": 3, "attn.c_proj": 5},
-       "alpha_pattern": {"h.0.mlp.c_proj": 2.5, "^transformer.h.1.*": 11, "c_attn": 3})",
-    R"("target_modules": ["c_attn", "mlp.c_proj"], "rank_pattern": {"transformer.h.0.attn.c_attn": 9},
-       "use_rslora": true, "lora_alpha": 7.5)"};
-
-// "h.0.attn.c_attn 4 2.0" and so on: layers, ranks and scales with 17 digits.
-std::string our_choice(const std::string& settings_text) {
-  const llmc::PeftSettings settings(settings_text, "config");
-  std::string lines;
-  for (int block = 0; block < 2; ++block) {
-    for (const std::string name : llmc::kLinearLayers) {
-      if (!settings.adapts(block, name)) continue;
-      const LayerAdapter layer = settings.lora("h." + std::to_string(block) + "." + name);
-      char scale[32];
-      std::snprintf(scale, sizeof scale, "%.17g", layer.scale);
-      lines += layer.layer + " " + std::to_string(layer.rank) + " " + scale + "\n";
-    }
-  }
-  return lines;
-}
-
 constexpr const char* kImports = R"(
 import json, os, sys, warnings
 os.environ['HF_HUB_OFFLINE'] = '1'
@@ -60,37 +26,6 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 warnings.simplefilter('error', UserWarning)
 )";
-
-}  // namespace
-
-TEST_CASE("layers, ranks and scales are chosen as PEFT chooses them") {
-  if (!python_has("torch, transformers, peft")) {
-    return skip("no Python with torch, transformers and peft (set PYTHON)");
-  }
-  const TemporaryDirectory directory;
-  std::string expected, list;
-  for (const std::string& choice : kChoices) {
-    const std::string settings =
-        R"({"peft_type": "LORA", "task_type": "CAUSAL_LM", "fan_in_fan_out": true, )" + choice +
-        "}";
-    expected += our_choice(settings) + "--\n";
-    list += (list.empty() ? "[" : ",\n") + settings;
-  }
-  llmc::write_file(directory.file("settings.json"), list + "]");
-  const std::string script = std::string(kImports) + R"(
-for settings in json.load(open('settings.json')):
-    model = transformers.GPT2LMHeadModel.from_pretrained(')" +
-                             adapter_fixture("base").string() + R"(')
-    model = peft.get_peft_model(model, peft.PeftConfig.from_peft_type(**settings))
-    for name, module in model.base_model.model.transformer.named_modules():
-        if hasattr(module, 'lora_A'):
-            print(name, module.r['default'], '%.17g' % module.scaling['default'])
-    print('--')
-)";
-  CHECK(run_python(script, directory.path()) == expected);
-}
-
-namespace {
 
 // Loads each adapter of the folder `adapters` and prints its layers. Parameters must be those of
 // the file, and the logits of a case must be those with the fixture that PEFT wrote.

@@ -6,11 +6,13 @@
     base/            the GPT-2, as save_pretrained writes it
     CASE/            the adapter before training, as save_pretrained of PEFT writes it
     CASE/expected.fixture    batches, losses, gradients, adapters after training, logits
+    choices.json     the layers, ranks and scales that PEFT derives from settings of adapter_config.json
 
 Needs torch, transformers, peft, safetensors and numpy; takes a few seconds. README.md next to this file describes
 the files. Matrices of fixtures have the engine's orientation: lora_A (R, inputs), lora_B (R, outputs).
 """
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -50,6 +52,25 @@ READ = {
         task_type="CAUSAL_LM", r=1, target_modules=r".*\.(0\.attn|1\.mlp)\.c_proj", fan_in_fan_out=True),
     "all_linear": lambda: peft.LoraConfig(task_type="CAUSAL_LM", r=1, target_modules="all-linear"),
 }
+# Settings that choose layers in different ways.
+CHOICES = [
+    {"target_modules": ["c_proj"]},
+    {"target_modules": ["attn.c_proj", "h.1.mlp.c_fc"]},
+    {"target_modules": ["transformer.h.0.attn.c_attn", "c_fc"], "layers_to_transform": 1},
+    {"target_modules": ["c_attn", "proj", "n.c_proj"]},
+    {"target_modules": None},
+    {"target_modules": "All-Linear", "exclude_modules": ["c_fc", "transformer.h.1.attn.c_attn"]},
+    {"target_modules": "all-linear", "exclude_modules": ".*0.*"},
+    {"target_modules": r"transformer\.h\.(?P<block>[1-9])\.(attn|mlp)\.c_(?!fc).+"},
+    {"target_modules": ["c_attn", "c_fc"], "layers_to_transform": [1, 5], "layers_pattern": ["x", "h"]},
+    {"target_modules": ["c_attn", "transformer.h.0.mlp.c_fc"], "layers_to_transform": [0], "layers_pattern": ["x"]},
+    {"target_modules": ["c_attn", "h.0.mlp.c_proj"], "layers_to_transform": [0], "layers_pattern": ""},
+    {"target_modules": ["c_attn", "c_fc"], "layers_to_transform": []},
+    {"target_modules": ["c_attn", "c_proj"], "rank_pattern": {"c_proj": 3, "attn.c_proj": 5},
+     "alpha_pattern": {"h.0.mlp.c_proj": 2.5, "^transformer.h.1.*": 11, "c_attn": 3}},
+    {"target_modules": ["c_attn", "mlp.c_proj"], "rank_pattern": {"transformer.h.0.attn.c_attn": 9},
+     "use_rslora": True, "lora_alpha": 7.5},
+]
 
 
 def build_base():
@@ -173,6 +194,17 @@ def record_case(name, base, make_config, directory):
     out.save(directory / "expected.fixture")
 
 
+def chosen_layers(base, choice):
+    """[[name, rank, scale], ...] of the layers that PEFT adapts."""
+    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "fan_in_fan_out": True} | choice
+    # PEFT changes the dictionaries of its arguments.
+    model = peft.get_peft_model(transformers.GPT2LMHeadModel.from_pretrained(base),
+                                peft.PeftConfig.from_peft_type(**json.loads(json.dumps(settings))))
+    layers = [[name, module.r["default"], module.scaling["default"]]
+              for name, module in model.base_model.model.transformer.named_modules() if hasattr(module, "lora_A")]
+    return {"settings": settings, "layers": layers}
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -193,6 +225,8 @@ def main():
         (out / name / "README.md").unlink()  # a template of PEFT
         if name in TRAINED:
             record_case(name, base, make_config, out / name)
+    lines = [json.dumps(chosen_layers(base, choice)) for choice in CHOICES]
+    (out / "choices.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 if __name__ == "__main__":

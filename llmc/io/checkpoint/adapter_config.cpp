@@ -304,23 +304,12 @@ Json target_names(const AdapterShape& shape, std::int64_t num_blocks, const char
   return names;
 }
 
-// The alpha from which lora_scale() computes the layer's scale; a whole number if there is one.
+// The alpha of the layer's scale; a whole number if lora_scale() computes that scale from it.
 double alpha_of(const LayerAdapter& layer, bool rslora) {
-  const auto is_alpha = [&](double alpha) {
-    return lora_scale(alpha, layer.rank, rslora) == layer.scale;
-  };
   const auto rank = static_cast<double>(layer.rank);
-  const double product = layer.scale * (rslora ? std::sqrt(rank) : rank);
-  if (is_alpha(std::round(product))) return std::round(product);
-  // Both roundings, of the quotient and of this product, can move it by a few units.
-  double low = product, high = product;
-  for (int i = 0; i < 8; ++i) {
-    if (is_alpha(low)) return low;
-    if (is_alpha(high)) return high;
-    low = std::nextafter(low, 0.0);
-    high = std::nextafter(high, std::numeric_limits<double>::infinity());
-  }
-  return product;
+  const double alpha = layer.scale * (rslora ? std::sqrt(rank) : rank);
+  const double whole = std::round(alpha);
+  return lora_scale(whole, layer.rank, rslora) == layer.scale ? whole : alpha;
 }
 
 // A whole number without a fraction, as PEFT writes it.
