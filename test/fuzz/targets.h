@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "test/fuzz/adapter_config.h"
 #include "test/fuzz/bpe_files.h"
 #include "test/fuzz/command_line.h"
 #include "test/fuzz/compressed_file.h"
@@ -44,6 +45,7 @@ inline constexpr std::array kTargets = {Target{"token_file", token_file},
                                         Target{"json", json},
                                         Target{"huggingface_config", huggingface_config},
                                         Target{"huggingface_weights", huggingface_weights},
+                                        Target{"adapter_config", adapter_config},
                                         Target{"tokenizer_json", tokenizer_json},
                                         Target{"bpe_files", bpe_files},
                                         Target{"word_list", word_list},
