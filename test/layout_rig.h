@@ -59,6 +59,7 @@ struct LayoutOptions {
   QatMode qat = QatMode::none;
   bool zero_points = false;
   std::vector<std::string> frozen = {};  // names of parameters
+  AdapterShape adapters = {};
   // Every property in which models of GPT-2's family differ has another value than in GPT-2.
   bool differs_from_gpt2 = false;
   MemoryOptions memory = {};
@@ -164,6 +165,7 @@ inline RunShape shape_of(const Layout& layout, const LayoutOptions& options) {
   shape.sequence_parallel = layout.sequence_parallel;
   shape.qat = options.qat;
   shape.pipeline = layout.pipeline(options.layers);
+  shape.adapters = options.adapters;
   return with_frozen(std::move(shape), options.config(), options.frozen);
 }
 
@@ -199,7 +201,9 @@ Results train(Ranks ranks, const Layout& layout, std::int64_t batches, const Lay
              },
          .options =
              [&](std::int64_t j) {
-               return PassOptions{.dropout = options.dropout,
+               DropoutRates dropout = options.dropout;
+               dropout.adapter = options.adapters.dropout;
+               return PassOptions{.dropout = dropout,
                                   .seed = kSeed,
                                   .step = step,
                                   .first_sample = (first + j * data_ranks) * options.B};

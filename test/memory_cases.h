@@ -11,6 +11,7 @@
 
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/plan/offload_traffic.h"
+#include "test/adapter_shapes.h"
 #include "test/layout_cases.h"
 #include "test/layout_rig.h"
 #include "test/pairwise.h"
@@ -26,7 +27,8 @@ struct MemoryCase {
     return std::string(dtype_name(dtype)) + ", " + work.text() +
            (work.options.stochastic_rounding ? ", stochastic rounding" : "") + ", qat " +
            choice_name(work.options.qat) + ", " + std::to_string(work.options.steps) + " steps, " +
-           std::to_string(work.options.frozen.size()) + " frozen";
+           std::to_string(work.options.frozen.size()) + " frozen, " +
+           std::to_string(work.options.adapters.layers.size()) + " adapters";
   }
   // Next to a GPU, the CPU's compiler contracts other products and sums than the GPU's.
   bool has_other_rounding() const {
@@ -112,7 +114,7 @@ inline std::vector<std::string> frozen_of(int set, const ModelConfig& model) {
 }
 
 // The dimensions of a case: layout, mode, dtype, dropout, documents, standard attention, QAT w8a8,
-// stochastic rounding, frozen parameters.
+// stochastic rounding, what learns: all, the sets of frozen_of(), LoRA with dropout, IA3.
 inline std::vector<int> memory_dimensions() {
   return {static_cast<int>(memory_layouts().size()),
           static_cast<int>(memory_modes().size()),
@@ -122,11 +124,12 @@ inline std::vector<int> memory_dimensions() {
           2,
           2,
           2,
-          3};
+          5};
 }
 
 inline bool is_valid_memory_case(const ChoiceRow& row) {
-  return row[7] == 0 || row[2] > 0;  // stochastic rounding is of master weights
+  const bool rounds_masters = row[7] == 0 || row[2] > 0;
+  return rounds_masters && (row[8] < 3 || row[6] == 0);  // no QAT with adapters
 }
 
 inline MemoryCase memory_case(const ChoiceRow& row) {
@@ -146,7 +149,11 @@ inline MemoryCase memory_case(const ChoiceRow& row) {
   options.standard_attention = row[5] == 1;
   options.qat = row[6] == 1 ? QatMode::w8a8 : QatMode::none;
   options.stochastic_rounding = row[7] == 1;
-  options.frozen = frozen_of(row[8], options.config());
+  if (row[8] < 3) {
+    options.frozen = frozen_of(row[8], options.config());
+  } else {
+    options.adapters = adapter_shapes(options.config())[row[8] == 3 ? 0 : 2];
+  }
   options.grad_clip = 0.1;
   return c;
 }

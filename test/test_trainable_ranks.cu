@@ -16,6 +16,7 @@
 #include "llmc/plan/step_traffic.h"
 #include "llmc/train/checkpoint/training_checkpoint.h"
 #include "llmc/train/watch/replica_check.h"
+#include "test/adapter_shapes.h"
 #include "test/layout_rig.h"
 #include "test/plan_rig.h"
 #include "test/rank_rig.h"
@@ -136,15 +137,21 @@ Elements elements_of(const ParameterTable& table, int shards, bool with_frozen) 
   return elements;
 }
 
-// Calls check(layout, config, frozen) with each layout and each set of frozen parameters.
+// Calls check(layout, config, frozen) with each layout and each set of frozen parameters, and with
+// adapters in the config.
 template <class Check>
 void for_each_frozen_layout(const Check& check) {
   for (const Layout& layout : layouts_with_frozen()) {
-    const RunConfig config = config_of(layout);
+    RunConfig config = config_of(layout);
+    CAPTURE(layout.text());
     for (const Names& frozen : frozen_sets(config.shape)) {
-      CAPTURE(layout.text());
       CAPTURE(frozen.size());
       check(layout, config, frozen);
+    }
+    for (const AdapterShape& adapters : adapter_shapes(config.shape)) {
+      config.adapters = adapters;
+      CAPTURE(adapters.layers.size());
+      check(layout, config, Names{});
     }
   }
 }
@@ -166,6 +173,28 @@ TEST_SUITE("trainable ranks") {
         for (const std::string& name : sets[i]) {
           CAPTURE(name);
           CHECK(llmc_test::same_bits(ranks.weights.at(name), one.weights.at(name)));
+        }
+      }
+    }
+  }
+
+  TEST_CASE("with adapters, every layout trains like one rank, from the same values") {
+    const ModelConfig config = options_with({}, 1).config();
+    for (const Layout& layout : layouts_with_frozen()) {
+      for (const AdapterShape& adapters : adapter_shapes(config)) {
+        if (tiny_shapes() && adapters.dropout == 0) continue;
+        CAPTURE(layout.text());
+        CAPTURE(adapters.layers.size());
+        LayoutOptions options = options_with({}, tiny_shapes() ? 1 : 3);
+        options.adapters = adapters;
+        const Results one = train_one_rank<float>(layout.batches(), options);
+        const Results ranks = train_ranks<float>(layout, options);
+        check_close(ranks, one, layout.tensor_ranks == 1 ? 5e-7 : 2e-6, 2e-6);
+        for (const auto& [name, gradient] : one.gradients) {
+          const bool is_frozen = name.find(".lora_") == name.npos && !name.ends_with(".ia3_l");
+          CAPTURE(name);
+          CHECK(is_frozen == std::ranges::all_of(gradient, [](float g) { return g == 0; }));
+          if (is_frozen) CHECK(same_bits(ranks.weights.at(name), one.weights.at(name)));
         }
       }
     }

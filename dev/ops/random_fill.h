@@ -91,6 +91,35 @@ inline void normal_fill_pieces(OpRunner& runner, const Pieces& part) {
   });
 }
 
+// A uniform number between -kDeviation and kDeviation, from Philox's random bits for element i.
+inline double uniform_number(std::int64_t i) {
+  const auto bits = llmc::random_bits(kSeed, llmc::RandomPurpose::initialisation, 0, kTensor,
+                                      static_cast<std::uint64_t>(i / 4));
+  const double fraction = (static_cast<double>(bits.words[i % 4] >> 9) + 0.5) * 0x1p-23;
+  return static_cast<double>(kDeviation) * (2 * fraction - 1);
+}
+
+inline void uniform_fill(OpRunner& runner, const Pieces& part) {
+  const std::int64_t n = part.size();
+  OpCase c(runner, {.op = "uniform_fill",
+                    .shape = by(part.rows, part.parts) + "x" + std::to_string(part.piece) + " of " +
+                             std::to_string(part.ranks) + " ranks",
+                    .bytes = sizeof(float) * static_cast<double>(n)});
+  if (!c.is_selected()) return;
+  auto& out = c.output<float>(n);
+  c.variant("used", [&](int i) {
+    llmc::uniform_fill(out.at(i), n, part.first, part.index(), kSeed, kTensor, kDeviation,
+                       runner.stream());
+  });
+  const auto which = sample(n, kSampled);
+  std::vector<double> expected;
+  for (const std::int64_t i : which)
+    expected.push_back(uniform_number(part.element(part.first + i)));
+  c.finish([&] {
+    return std::vector{compare("out", out.rows(which, 1), expected, tolerance<float>())};
+  });
+}
+
 template <class T>
 void constant_fill(OpRunner& runner, std::int64_t n) {
   OpCase c(runner, {.op = "constant_fill",
@@ -123,7 +152,10 @@ inline void cases(OpRunner& runner) {
       .small = {{.rows = 37, .piece = 132, .ranks = 3, .rank = 1, .first = 400, .missing = 5}},
       .gpt2 = {{.rows = 768, .piece = 384, .ranks = 2, .rank = 1},
                {.rows = 1600, .piece = 320, .ranks = 5, .rank = 4}}};
-  for (const Pieces& part : runner.select(pieces)) normal_fill_pieces(runner, part);
+  for (const Pieces& part : runner.select(pieces)) {
+    normal_fill_pieces(runner, part);
+    uniform_fill(runner, part);
+  }
 }
 
 }  // namespace llmc_dev::random_fill

@@ -7,6 +7,7 @@
 
 #include "llmc/config/choices.h"
 #include "llmc/config/offload_places.h"
+#include "llmc/ops/adapter_shape.h"
 #include "llmc/pipeline/pipeline.h"
 
 namespace llmc {
@@ -38,6 +39,8 @@ struct RunShape {
   // Names of the parameters that training does not change (ParameterSpec::name); with_frozen() sets
   // them.
   std::vector<std::string> frozen = {};
+  // Adapters of linear layers, which learn; all parameters of the model are then frozen.
+  AdapterShape adapters = {};
 
   std::int64_t rows() const { return B * T; }
   bool uses_sequence_parallelism(std::int64_t tensor_ranks) const {
@@ -58,9 +61,10 @@ struct QuantizedPass {
 };
 
 // Dropout probabilities in training, at the places where GPT-2 has dropout: the sum of the
-// embeddings, the attention probabilities, and the output of each branch.
+// embeddings, the attention probabilities, and the output of each branch; and of the inputs of
+// adapters.
 struct DropoutRates {
-  double embedding = 0, attention = 0, residual = 0;
+  double embedding = 0, attention = 0, residual = 0, adapter = 0;
 };
 
 }  // namespace llmc

@@ -21,7 +21,8 @@ RunShape RunConfig::run_shape() const {
           .sequence_parallel = ranks.sequence_parallel,
           .qat = qat.mode,
           .pipeline = pipeline,
-          .frozen = frozen};
+          .frozen = frozen,
+          .adapters = adapters};
 }
 
 QuantizedPass RunConfig::quantized_pass(std::int64_t step) const {

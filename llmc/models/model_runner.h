@@ -39,6 +39,7 @@ class ModelRunner final : public EvaluationPass {
       plan.reserve("staging", logits_, config.vocabulary);
     }
     context.quantization.reserve(table, shape, sizeof(T), plan);
+    context.adapters.reserve(table, shape, sizeof(T), plan);
     if (shape.offload.uses(Place::disk)) {
       plan.reserve_outside(Place::host, "disk buffers", DiskPieces::kMemory,
                            [&context](std::int64_t) { context.transfers().disk_pieces(); });

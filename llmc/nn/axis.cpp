@@ -24,6 +24,8 @@ const char* axis_text(AxisName name) {
       return "head size";
     case AxisName::hidden:
       return "hidden channels";
+    case AxisName::rank:
+      return "rank";
   }
   return "";
 }

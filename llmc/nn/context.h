@@ -11,6 +11,7 @@
 #include "llmc/comm/ranks.h"
 #include "llmc/device/device.h"
 #include "llmc/device/phase_clock.h"
+#include "llmc/nn/adapter_buffers.h"
 #include "llmc/nn/fake_quantization.h"
 #include "llmc/nn/tensor_group.h"
 #include "llmc/offload/transfers.h"
@@ -33,6 +34,7 @@ struct Context {
   Ranks ranks;
   TensorGroup tensor{ranks};      // the ranks that compute each layer together
   FakeQuantization quantization;  // what passes quantize in quantization-aware training
+  AdapterBuffers adapters;
 
   // The transfers of offloaded state; the first call creates them.
   Transfers& transfers() {

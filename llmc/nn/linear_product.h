@@ -1,7 +1,7 @@
 // The product of a linear layer on one rank: out = inp · weight + bias, its gradients, and its form
-// for inference. Everything that changes what a layer multiplies belongs here: quantized passes and
-// INT8 weights now, low-rank adapters later. Linear (linear.h) divides the product among tensor
-// ranks and does not know it.
+// for inference. Everything that changes the numbers that a layer multiplies belongs here:
+// quantized passes and INT8 weights. Linear (linear.h) divides the product among tensor ranks, and
+// adds adapters.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,7 +19,7 @@
 
 namespace llmc {
 
-enum class Initializer { normal, zero, one };
+enum class Initializer { normal, uniform, zero, one };
 
 // The axes of a parameter, outermost first, grouped into rows and columns of its tensor in files.
 // Files use Hugging Face's layout: the weight of c_attn has (C) rows and (3 parts, NH, HS) columns.
@@ -70,14 +71,18 @@ struct ParameterSpec {
   LocalParameter part;              // that this rank holds
   Initializer initializer = Initializer::zero;
   float stddev = 0;           // for Initializer::normal
+  float bound = 0;            // for Initializer::uniform: numbers are between -bound and bound
   bool weight_decay = false;  // true for matrices and embeddings
   // Whether training changes the parameter. Only trainable parameters have gradients, moments and
   // master weights. The others are frozen.
   bool trainable = true;
+  bool is_adapter = false;  // a part of an adapter (ops/adapter_shape.h), not of the model
   // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm, L + 2: a head that is
   // not tied to the embeddings
   int block = 0;
-  std::uint32_t id = 0;     // index in the table; the tensor's key for random numbers
+  // The tensor's key for random numbers. That of a parameter of the model does not depend on
+  // adapters; without them, it is the index in the table.
+  std::uint32_t id = 0;
   std::int64_t offset = 0;  // first element in the array that holds all tensors of a tensor rank
   // Whether the pipeline rank of the table's place has the parameter, and the first one that does.
   // Only a tied wte is on two, if there are several: the embedding and the head use it.
@@ -158,7 +163,8 @@ struct ParameterSpec {
 // Whether INT8 models, and quantized passes of training, quantize a parameter: matrices and token
 // embeddings.
 inline bool is_quantized(const ParameterSpec& spec) {
-  return !spec.axes.columns.empty() && spec.axes.rows.front().name != AxisName::positions;
+  const bool is_matrix = !spec.axes.columns.empty() && !spec.is_adapter;
+  return is_matrix && spec.axes.rows.front().name != AxisName::positions;
 }
 
 // Every tensor starts at a multiple of this many elements. This aligns 16-byte accesses in every
@@ -194,9 +200,38 @@ class ParameterTable {
     add_matrix(name + ".weight", block, axes, stddev);
     add_vector(name + ".bias", block, {axes.columns}, Initializer::zero);
   }
+  // Adds the adapters NAME.lora_A.weight (R, inputs) and NAME.lora_B.weight (R, outputs) of a
+  // linear layer with these axes. The first begins with uniform numbers, the other with zeros.
+  void add_lora(const std::string& name, int block, const ParameterAxes& axes, std::int64_t R) {
+    constexpr std::int64_t kRankMultiple = 8;
+    const Axis rank{AxisName::rank, R, false, kRankMultiple};
+    ParameterSpec spec;
+    spec.is_adapter = true;
+    spec.block = block;
+    spec.weight_decay = true;
+    spec.name = name + ".lora_A.weight";
+    spec.axes = {{rank}, axes.rows};
+    spec.initializer = Initializer::uniform;
+    spec.bound = 1 / std::sqrt(static_cast<float>(axes.shape()[0]));
+    add(spec);
+    spec.name = name + ".lora_B.weight";
+    spec.axes = {{rank}, axes.columns};
+    spec.initializer = Initializer::zero;
+    add(std::move(spec));
+  }
+  // Adds the adapter NAME.ia3_l, a vector of ones with these axes.
+  void add_ia3(const std::string& name, int block, const std::vector<Axis>& axes) {
+    ParameterSpec spec;
+    spec.is_adapter = true;
+    spec.block = block;
+    spec.name = name + ".ia3_l";
+    spec.axes = {axes};
+    spec.initializer = Initializer::one;
+    add(std::move(spec));
+  }
   // Call once, after the last parameter: sets offsets, and which pipeline ranks hold a parameter.
-  // `frozen`: names of parameters that are not trainable. Throws if one of them does not exist, and
-  // if all parameters are frozen.
+  // `frozen`: names of parameters that are not trainable; with adapters, all of the model are
+  // frozen. Throws if one of them does not exist, and if all parameters are frozen.
   void finish(std::int64_t layers, const Pipeline& pipeline,
               const std::vector<std::string>& frozen) {
     freeze(frozen);
@@ -265,7 +300,8 @@ class ParameterTable {
   void add(ParameterSpec spec) {
     spec.shape = spec.axes.shape();
     spec.part = spec.local(place_);
-    spec.id = static_cast<std::uint32_t>(specs_.size());
+    spec.id = spec.is_adapter ? kFirstAdapterId + num_adapters_++
+                              : static_cast<std::uint32_t>(specs_.size()) - num_adapters_;
     specs_.push_back(std::move(spec));
   }
   void add_vector(const std::string& name, int block, ParameterAxes axes, Initializer initializer) {
@@ -277,6 +313,7 @@ class ParameterTable {
     add(std::move(spec));
   }
   void freeze(const std::vector<std::string>& names) {
+    for (ParameterSpec& spec : specs_) spec.trainable = spec.is_adapter || num_adapters_ == 0;
     for (const std::string& name : names) {
       find(name);
       for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && spec.name != name;
@@ -330,8 +367,11 @@ class ParameterTable {
     }
   }
 
+  static constexpr std::uint32_t kFirstAdapterId = 1 << 20;  // ids are below 2^24
+
   MeshPlace place_;
   std::vector<ParameterSpec> specs_;
+  std::uint32_t num_adapters_ = 0;
   std::int64_t stored_size_ = 0, trainable_size_ = 0;
 };
 

@@ -40,5 +40,10 @@ inline Dropout branch_dropout(const PassOptions& o, std::int64_t l, Branch branc
   const std::int64_t site = 3 * l + (branch == Branch::attention ? 2 : 3);
   return make_dropout(o.dropout.residual, o.seed, o.step, site, o.first_sample);
 }
+// The dropout of adapter number `site` of a model.
+inline Dropout adapter_dropout(const PassOptions& o, std::int64_t site) {
+  constexpr std::int64_t kFirstSite = 1 << 20;
+  return make_dropout(o.dropout.adapter, o.seed, o.step, kFirstSite + site, o.first_sample);
+}
 
 }  // namespace llmc

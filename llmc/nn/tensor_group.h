@@ -43,6 +43,8 @@ class TensorGroup {
   int rank() const { return ranks_.tensor_rank(); }
   // The place of this rank in the mesh.
   MeshPlace place() const { return {rank(), ranks(), ranks_.pipeline_rank()}; }
+  // Whether the rows of the residual stream are spread over the ranks.
+  bool spreads_rows() const { return sequence_parallel_; }
   // Whether this rank adds what a sum over the ranks contains once.
   bool first() const { return rank() == 0; }
 

@@ -35,16 +35,17 @@ std::size_t column_sum_shared(int block_threads) {
   return SharedLayout().add<float>(ceil_div(block_threads, 32) * kColumnTile<T>).bytes();
 }
 
-// Sum of the rows row_of(i) of the N columns at x, for i = first, first + step, ... below count.
-template <int N, class T, class RowOf>
-__device__ __forceinline__ Floats<N> sum_rows(const T* x, std::int64_t pitch, std::int64_t first,
-                                              std::int64_t step, std::int64_t count, RowOf row_of) {
+// Sum of load(i, column), N columns of row i from `column` on, for i = first, first + step, ...
+// below count.
+template <int N, class Load>
+__device__ __forceinline__ Floats<N> sum_rows(std::int64_t column, std::int64_t first,
+                                              std::int64_t step, std::int64_t count, Load load) {
   Floats<N> sum;
   for (std::int64_t i = first; i < count; i += kPrefetchRows * step) {
     Floats<N> rows[kPrefetchRows];
     for (int a = 0; a < kPrefetchRows; ++a) {
       const std::int64_t next = i + a * step;
-      if (a == 0 || next < count) rows[a] = load_floats<N>(x + row_of(next) * pitch);
+      if (a == 0 || next < count) rows[a] = load.template operator()<N>(next, column);
     }
     for (int a = 0; a < kPrefetchRows; ++a) sum += rows[a];
   }
@@ -52,13 +53,13 @@ __device__ __forceinline__ Floats<N> sum_rows(const T* x, std::int64_t pitch, st
 }
 
 // For each column c of tile number `tile` (below `columns`, a multiple of 8), one thread calls
-// use(c, sum of x[row_of(i)][c] over i < count). Warp w adds rows w, w + W, w + 2W, ... (W warps),
-// then the warps' sums are added in warp order. `x` is row-major; rows start `pitch` elements
-// apart. The whole block calls this function, once per kernel.
-template <class T, class RowOf, class Use>
-__device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
-                                                 std::int64_t columns, std::int64_t tile,
-                                                 std::int64_t count, RowOf row_of, Use use) {
+// use(c, sum over i < count). load.operator()<N>(i, c) returns the numbers of row i in the columns
+// c to c + N - 1, of which T says how many to load at a time. Warp w adds rows w, w + W, w + 2W,
+// ... (W warps), then the warps' sums are added in warp order. The whole block calls this function,
+// once per kernel.
+template <class T, class Load, class Use>
+__device__ __forceinline__ void block_sum_of_columns(std::int64_t columns, std::int64_t tile,
+                                                     std::int64_t count, Load load, Use use) {
   constexpr int N = kColumnVector<T>;
   constexpr int kTile = kColumnTile<T>;
   const int warps = cooperating_threads(warps_per_block());
@@ -69,13 +70,13 @@ __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
   const int end = static_cast<int>(columns - first < kTile ? columns - first : kTile);
   float* warp_sums = sums + warp_index() * kTile;
   for (int j = lane() * N; j < end; j += cooperating_threads(32) * N) {
-    const T* column = x + first + j;
+    const std::int64_t column = first + j;
     if (N <= 8 || j + N <= end) {
-      store_floats(warp_sums + j, sum_rows<N>(column, pitch, warp_index(), warps, count, row_of));
+      store_floats(warp_sums + j, sum_rows<N>(column, warp_index(), warps, count, load));
     } else {
       for (int part = 0; j + part < end; part += 8) {
         store_floats(warp_sums + j + part,
-                     sum_rows<8>(column + part, pitch, warp_index(), warps, count, row_of));
+                     sum_rows<8>(column + part, warp_index(), warps, count, load));
       }
     }
   }
@@ -85,6 +86,19 @@ __device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
     for (int w = 0; w < warps; ++w) total += sums[w * kTile + j];
     use(first + j, total);
   }
+}
+
+// The same of x[row_of(i)][c], where `x` is row-major and its rows start `pitch` elements apart.
+template <class T, class RowOf, class Use>
+__device__ __forceinline__ void block_column_sum(const T* x, std::int64_t pitch,
+                                                 std::int64_t columns, std::int64_t tile,
+                                                 std::int64_t count, RowOf row_of, Use use) {
+  block_sum_of_columns<T>(
+      columns, tile, count,
+      [=]<int N>(std::int64_t i, std::int64_t c) {
+        return load_floats<N>(x + row_of(i) * pitch + c);
+      },
+      use);
 }
 
 // out_k[c] += sum over p of partials[p][k][c], for each of the one or two outputs k = block_y.

@@ -35,7 +35,7 @@ __global__ void dropout_kernel(T* out, const T* inp, std::int64_t T_seq, std::in
   for (std::int64_t c = thread_index() * N; c < C; c += block_size() * N) {
     Vec<T, N> x = load_vec<N>(inp + row * C + c);
     for (int k = 0; k < N; k += 4) {
-      const PhiloxBits bits = mask.bits(batch_row % T_seq, (c + k) / 4, 0);
+      const PhiloxBits bits = mask.bits(batch_row % T_seq, (dropout.first_column + c + k) / 4, 0);
       for (int i = 0; i < 4; ++i) {
         // Select instead of multiply: a dropped Inf or NaN must become 0.
         const float value = to_float(x[k + i]) * mask.scale;
@@ -53,8 +53,9 @@ void apply_dropout(Tensor<T, 2> out, In<T, 2> inp, std::int64_t T_seq, const Dro
   const std::int64_t rows = out.shape[0], C = out.shape[1];
   require_vector_rows("apply_dropout", C);
   check_shape("inp", inp, {rows, C});
-  require(T_seq > 0 && dropout.first_row >= 0,
-          "apply_dropout: the sequences are empty, or the first row is negative");
+  require(T_seq > 0 && dropout.first_row >= 0 && dropout.first_column % 4 == 0,
+          "apply_dropout: the sequences are empty, the first row is negative, or the first column "
+          "is not a multiple of 4");
   require(dropout.enabled(), "apply_dropout: dropout is disabled");
   const std::int64_t vectors = ceil_div(C, kVecSize<T>);
   const int threads = static_cast<int>(round_up(vectors < 256 ? vectors : 256, 32));

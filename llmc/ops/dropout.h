@@ -13,8 +13,8 @@
 // The 3 is RandomPurpose::dropout. For activations, row is the position, column the channel, and
 // plane is 0. For attention, row is the query's position, column the key's, and plane the head.
 //
-// A rank may hold only some rows of the batch, or only some heads. Dropout::first_row and
-// Dropout::first_plane place them, so that every rank draws its part of the same masks.
+// A rank may hold only some rows of the batch, some columns, or some heads. Dropout::first_row,
+// first_column and first_plane place them, so that every rank draws its part of the same masks.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +63,8 @@ struct Dropout {
   std::uint32_t site = 0;
   std::int64_t first_sample = 0;
   std::int64_t first_row = 0;  // row b * T_seq + t of the batch that is row 0 of the activations
+  // The channel that is column 0 of the activations; a multiple of 4.
+  std::int64_t first_column = 0;
   // The head of the model that is head 0 of attention; 0 for activations.
   std::uint32_t first_plane = 0;
 

@@ -39,6 +39,30 @@ void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std::uint64
   normal_fill(p, n, first_index, GlobalIndex{}, seed, tensor, mean, stddev, stream);
 }
 
+// The same with uniform numbers: the middles of 2^23 equal intervals, exact in fp32.
+__global__ void uniform_fill_kernel(float* p, std::int64_t n, std::int64_t first, std::int64_t skip,
+                                    GlobalIndex index, std::uint64_t seed, std::uint32_t tensor,
+                                    float bound) {
+  const std::int64_t i = global_thread() * 4 - skip;
+  if (i >= n) return;
+  const std::uint64_t group = static_cast<std::uint64_t>(index(first + i)) / 4;
+  const PhiloxBits bits = random_bits(seed, RandomPurpose::initialisation, 0, tensor, group);
+  for (int k = 0; k < 4; ++k) {
+    const std::int32_t interval = static_cast<std::int32_t>(bits.words[k] >> 9) - (1 << 22);
+    if (i + k >= 0 && i + k < n) {
+      p[i + k] = bound * ((static_cast<float>(interval) + 0.5f) * 0x1p-22f);
+    }
+  }
+}
+
+void uniform_fill(float* p, std::int64_t n, std::int64_t first, const GlobalIndex& index,
+                  std::uint64_t seed, std::uint32_t tensor, float bound, Stream& stream) {
+  if (index.row_size != 0) index.require_groups("uniform_fill", first);
+  const std::int64_t skip = index(first) % 4;
+  launch_elementwise<1>(uniform_fill_kernel, n == 0 ? 0 : ceil_div(skip + n, 4), stream, p, n,
+                        first, skip, index, seed, tensor, bound);
+}
+
 template <class T>
 __global__ void constant_fill_kernel(T* p, std::int64_t n, float value) {
   constexpr int N = kPerThread<T>;

@@ -21,6 +21,10 @@ void normal_fill(float* p, std::int64_t n, std::int64_t first, const GlobalIndex
 void normal_fill(float* p, std::int64_t n, std::int64_t first_index, std::uint64_t seed,
                  std::uint32_t tensor, float mean, float stddev, Stream& stream);
 
+// Like the first normal_fill(), with uniform numbers between -bound and bound.
+void uniform_fill(float* p, std::int64_t n, std::int64_t first, const GlobalIndex& index,
+                  std::uint64_t seed, std::uint32_t tensor, float bound, Stream& stream);
+
 // p[i] = value for i < n; p is aligned to 16 bytes.
 template <class T>
 void constant_fill(T* p, std::int64_t n, float value, Stream& stream);

@@ -325,6 +325,8 @@ class TrainingState final : public RunState {
       case Initializer::normal:
         return normal_fill(values, n, first, spec.part.index, seed, spec.id, 0.0f, spec.stddev,
                            stream);
+      case Initializer::uniform:
+        return uniform_fill(values, n, first, spec.part.index, seed, spec.id, spec.bound, stream);
       case Initializer::one:
         return constant_fill(values, n, 1.0f, stream);
       case Initializer::zero:

@@ -187,7 +187,7 @@ class ActivationTraffic {
 
 // The bytes that a block of each mode keeps on a rank.
 std::array<std::int64_t, 3> kept_bytes(Dtype dtype, const ModelConfig& config, const RunShape& run,
-                                       const KeptInputs& inputs, const Mesh& mesh, int rank) {
+                                       const KeptBlocks& kept, const Mesh& mesh, int rank) {
   std::array<std::int64_t, 3> bytes{};
   dispatch_dtype(dtype, [&]<class T>() {
     Context context({}, Ranks(mesh, rank));
@@ -196,7 +196,7 @@ std::array<std::int64_t, 3> kept_bytes(Dtype dtype, const ModelConfig& config, c
     for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
       MemoryPlan plan;
       BlockActivations<T> block;
-      BlockReservation<T>(config, run, inputs, context.tensor, plan).kept(block, mode);
+      BlockReservation<T>(config, run, kept, context.tensor, plan).kept(block, mode);
       bytes[static_cast<std::size_t>(mode)] = plan.total();
     }
   });
@@ -208,7 +208,7 @@ OffloadBytes activations(Dtype dtype, const ModelConfig& config, const RunShape&
   const int pipeline_rank = mesh.pipeline_rank(rank);
   const int in_flight = run.pipeline.single() ? 1 : run.pipeline.slots(pipeline_rank);
   const KeptBlocks kept(gpt2_parameters(config, {}, run), run);
-  ActivationTraffic traffic(run, kept, kept_bytes(dtype, config, run, kept.inputs(), mesh, rank),
+  ActivationTraffic traffic(run, kept, kept_bytes(dtype, config, run, kept, mesh, rank),
                             static_cast<std::size_t>(in_flight));
   // The first step begins with empty slots.
   OffloadBytes first_step;

@@ -64,14 +64,21 @@ class TensorTraffic {
         size_(size) {}
 
   // Two sums per layer, and that of the embeddings. If rows are spread, the inputs of c_attn and
-  // c_fc are gathered. Passes are quantized if run.qat allows it.
+  // c_fc are gathered. Passes are quantized if run.qat allows it. LoRA of the row-parallel layers
+  // adds up its h.
   GroupTraffic forward() const {
     const std::int64_t L = stage_.blocks();
-    return sum() * (2 * L + (stage_.embedding ? 1 : 0)) + gather() * (2 * L) + ranges() * (2 * L);
+    GroupTraffic traffic =
+        sum() * (2 * L + (stage_.embedding ? 1 : 0)) + gather() * (2 * L) + ranges() * (2 * L);
+    for (std::int64_t l = stage_.first; l < stage_.end; ++l) {
+      traffic += hidden_sum(l, "attn.c_proj") + hidden_sum(l, "mlp.c_proj");
+    }
+    return traffic;
   }
   // Two sums per layer, and that of the head. If rows are spread, the inputs of c_attn and c_fc are
   // gathered again, and the gradients of both branches, of the embeddings and the head's input.
-  // Frozen parameters need less of that.
+  // Frozen parameters need less of that. LoRA of the column-parallel layers adds up the gradients
+  // of its h.
   GroupTraffic backward() const {
     GroupTraffic traffic;
     for (std::int64_t l = kept_.first_backward(stage_); l < stage_.end; ++l) {
@@ -83,12 +90,14 @@ class TensorTraffic {
   // Before the backward pass of a block that is recomputed in full: its first sum. If rows are
   // spread, the inputs of c_attn and c_fc are gathered, otherwise the pieces of the block's input.
   GroupTraffic recompute() const {
-    std::int64_t blocks = 0;
-    for (std::int64_t i = 0; i < stage_.end - kept_.first_backward(stage_); ++i) {
-      if (run_.recompute_of(i) == Recompute::full) ++blocks;
-    }
     const GroupTraffic inputs = sequence_parallel() ? gather() * 2 : pieces();
-    return (sum() + inputs + ranges()) * blocks;
+    GroupTraffic traffic;
+    const std::int64_t first = kept_.first_backward(stage_);
+    for (std::int64_t l = first; l < stage_.end; ++l) {
+      if (run_.recompute_of(l - first) != Recompute::full) continue;
+      traffic += sum() + inputs + ranges() + hidden_sum(l, "attn.c_proj");
+    }
+    return traffic;
   }
   // The scales of the weights whose rows are split, in quantized passes: once after each update.
   GroupTraffic scales() const {
@@ -119,31 +128,48 @@ class TensorTraffic {
     const auto reads_input = [&](const char* name) {
       return run_.qat != QatMode::none || table_.learns(h + name + ".weight");
     };
+    const auto has_adapter = [&](const std::string& name) {
+      return table_.learns(h + name + ".lora_") || table_.learns(h + name + ".ia3_l");
+    };
     const auto count = [](std::initializer_list<bool> terms) {
       return static_cast<std::int64_t>(std::ranges::count(terms, true));
     };
-    const bool mlp_branch = needed.hidden || reads_input("mlp.c_proj");
-    const bool attention_branch = needed.attention || reads_input("attn.c_proj");
-    return sum() * count({needed.mlp_input, needed.norm_output}) +
+    const bool mlp_branch = needed.hidden || reads_input("mlp.c_proj") || has_adapter("mlp.c_proj");
+    const bool attention_branch =
+        needed.attention || reads_input("attn.c_proj") || has_adapter("attn.c_proj");
+    GroupTraffic hidden;
+    if (needed.hidden) hidden += hidden_sum(layer, "mlp.c_fc");
+    if (needed.attention) hidden += hidden_sum(layer, "attn.c_attn");
+    return hidden + sum() * count({needed.mlp_input, needed.norm_output}) +
            gather() * count({mlp_branch, needed.residual_mid && attention_branch,
                              needed.hidden && reads_input("mlp.c_fc"),
                              needed.attention && reads_input("attn.c_attn")}) +
            ranges() * count({mlp_branch, needed.residual_mid && attention_branch});
   }
 
+  // The sum over the ranks of h (rows, R), or of its gradient, if the layer has LoRA.
+  GroupTraffic hidden_sum(std::int64_t layer, const char* name) const {
+    const std::string a = "h." + std::to_string(layer) + "." + name + ".lora_A.weight";
+    const auto spec = std::ranges::find(table_.specs(), a, &ParameterSpec::name);
+    if (spec == table_.specs().end()) return {};
+    return sum_of(spec->part.stored_rows);
+  }
+
   bool sequence_parallel() const { return run_.uses_sequence_parallelism(ranks_); }
-  // Bytes of the rows of the residual stream, with padding.
-  std::int64_t stream_bytes() const {
+  // Bytes of rows of this many columns, one for each of the residual stream, with padding.
+  std::int64_t bytes_of_rows(std::int64_t columns) const {
     const std::int64_t rows = sequence_parallel() ? round_up(rows_, std::int64_t{ranks_}) : rows_;
-    return size_ * rows * config_.channels;
+    return size_ * rows * columns;
   }
-  GroupTraffic sum() const {
-    if (sequence_parallel()) return {.reduce_scatter = bytes_sent(stream_bytes(), ranks_)};
-    return {.all_reduce = bytes_sent(2 * stream_bytes(), ranks_)};
+  GroupTraffic sum_of(std::int64_t columns) const {
+    const std::int64_t bytes = bytes_of_rows(columns);
+    if (sequence_parallel()) return {.reduce_scatter = bytes_sent(bytes, ranks_)};
+    return {.all_reduce = bytes_sent(2 * bytes, ranks_)};
   }
+  GroupTraffic sum() const { return sum_of(config_.channels); }
   GroupTraffic gather() const {
     if (!sequence_parallel()) return {};
-    return {.all_gather = bytes_sent(stream_bytes(), ranks_)};
+    return {.all_gather = bytes_sent(bytes_of_rows(config_.channels), ranks_)};
   }
   // The residual stream in equal pieces of whole rows.
   GroupTraffic pieces() const {

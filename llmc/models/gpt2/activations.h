@@ -27,7 +27,7 @@ struct RecomputeBuffers {
   RecomputeBuffers(const ModelConfig& config, const RunShape& run, const KeptBlocks& kept,
                    const TensorGroup& group, MemoryPlan& plan) {
     if (!run.training) return;
-    BlockReservation<T>(config, run, kept.inputs(), group, plan).shared(block, run.recompute);
+    BlockReservation<T>(config, run, kept, group, plan).shared(block, run.recompute);
   }
   RecomputeBuffers(const RecomputeBuffers&) = delete;
   RecomputeBuffers& operator=(const RecomputeBuffers&) = delete;
@@ -52,7 +52,7 @@ class Activations {
     if (OffloadedBlocks<T>::is_used(run)) {
       offloaded.reserve(store_, run, places, plan);
     } else {
-      const BlockReservation<T> reservation(config, run, kept.inputs(), group, plan);
+      const BlockReservation<T> reservation(config, run, kept, group, plan);
       blocks_.resize(static_cast<std::size_t>(places));
       for (std::int64_t i = 0; i < places; ++i) {
         reservation.kept(blocks_[static_cast<std::size_t>(i)],

@@ -38,8 +38,8 @@ class Block {
  public:
   // The part of the block that the rank at table.place() computes.
   Block(const ModelConfig& config, std::int64_t layer, const ParameterTable& table,
-        ParameterSource& source, Attention kind)
-      : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, kind) {}
+        ParameterSource& source, const RunShape& run)
+      : Block(layer, "h." + std::to_string(layer) + ".", config, table, source, run) {}
 
   // Reserves what quantized passes need. The block must not move afterwards.
   void reserve_quantization(MemoryPlan& plan) {
@@ -64,7 +64,7 @@ class Block {
     if (a.input_piece.data != nullptr)
       context.tensor.cut<T>(a.input_piece, a.input, context.stream);
     forward_to_activation(a, branch, attend, pass);
-    mlp_c_proj_.forward(branch, a.gelu, context);
+    mlp_c_proj_.forward(branch, a.gelu, a.mlp_adapter, pass);
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::mlp));
     return {a.residual_mid, branch};
   }
@@ -113,17 +113,17 @@ class Block {
 
  private:
   Block(std::int64_t layer, const std::string& h, const ModelConfig& config,
-        const ParameterTable& table, ParameterSource& source, Attention kind)
+        const ParameterTable& table, ParameterSource& source, const RunShape& run)
       : layer_(layer),
         activation_(config.activation),
         ln_1_(table, h + "ln_1", config.norm_epsilon, source),
-        c_attn_(table, h + "attn.c_attn", source),
+        c_attn_(table, h + "attn.c_attn", run.adapters, source),
         attention_(config.heads, config.head_size(), config.attention_scale(layer), layer,
-                   table.place(), kind),
-        attention_c_proj_(table, h + "attn.c_proj", source),
+                   table.place(), run.attention),
+        attention_c_proj_(table, h + "attn.c_proj", run.adapters, source),
         ln_2_(table, h + "ln_2", config.norm_epsilon, source),
-        c_fc_(table, h + "mlp.c_fc", source),
-        mlp_c_proj_(table, h + "mlp.c_proj", source),
+        c_fc_(table, h + "mlp.c_fc", run.adapters, source),
+        mlp_c_proj_(table, h + "mlp.c_proj", run.adapters, source),
         needed_(block_backward(table, layer)) {}
 
   // The forward pass from the output of ln_1 to the output of the activation. `branch` is scratch.
@@ -131,17 +131,17 @@ class Block {
   void forward_to_activation(const BlockActivations<T>& a, Tensor<T, 2> branch,
                              const Attend& attend, const Pass& pass) const {
     Context& context = pass.context;
-    c_attn_.forward(a.qkv, a.ln_1, context);
+    c_attn_.forward(a.qkv, a.ln_1, a.c_attn_adapter, pass);
     if constexpr (std::is_same_v<Attend, OwnAttention>) {
       attention_.forward(a, pass);
     } else {
       attend(layer_, pass.batched(a.attention), attention_.log_sum_exp(a, pass),
              Tensor<const T, 3>(pass.batched(a.qkv)));
     }
-    attention_c_proj_.forward(branch, a.attention, context);
+    attention_c_proj_.forward(branch, a.attention, a.attention_adapter, pass);
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));
     ln_2_.forward_sum(a.residual_mid, a.ln_2, a.ln_2_statistics, a.input, branch, context);
-    c_fc_.forward(a.fc, a.ln_2, context);
+    c_fc_.forward(a.fc, a.ln_2, a.c_fc_adapter, pass);
     activation_forward<T>(a.gelu, a.fc, activation_, context.stream);
   }
 
@@ -152,10 +152,10 @@ class Block {
     const Tensor<T, 2> d_residual = work.d_residual(rows), d_btc = work.d_btc(rows);
     const Tensor<T, 2> d_fc = work.d_wide(rows, a.fc.shape[1]);
     const auto d_branch = branch_gradient(d_btc, Branch::mlp, d_residual, pass);
-    mlp_c_proj_.backward(if_needed(d_fc, needed_.hidden), d_branch, a.gelu, context);
+    mlp_c_proj_.backward(if_needed(d_fc, needed_.hidden), d_branch, a.gelu, a.mlp_adapter, pass);
     if (!needed_.hidden) return;
     activation_backward<T>(d_fc, d_fc, a.fc, activation_, context.stream);
-    c_fc_.backward(if_needed(d_btc, needed_.mlp_input), d_fc, a.ln_2, context);
+    c_fc_.backward(if_needed(d_btc, needed_.mlp_input), d_fc, a.ln_2, a.c_fc_adapter, pass);
     if (!needed_.mlp_input) return;
     ln_2_.backward(d_residual, d_btc, a.residual_mid, a.ln_2_statistics, d_residual, context);
   }
@@ -169,10 +169,10 @@ class Block {
     const Tensor<T, 2> d_qkv = work.d_wide(rows, a.qkv.shape[1]);
     const auto d_branch = branch_gradient(work.d_wide(rows), Branch::attention, d_residual, pass);
     attention_c_proj_.backward(if_needed(d_attention, needed_.attention), d_branch, a.attention,
-                               context);
+                               a.attention_adapter, pass);
     if (!needed_.attention) return;
     attention_.backward(d_qkv, d_attention, a, pass);
-    c_attn_.backward(if_needed(d_btc, needed_.norm_output), d_qkv, a.ln_1, context);
+    c_attn_.backward(if_needed(d_btc, needed_.norm_output), d_qkv, a.ln_1, a.c_attn_adapter, pass);
     if (!needed_.norm_output) return;
     ln_1_.backward(d_residual, d_btc, a.input, a.ln_1_statistics, d_residual, context);
   }

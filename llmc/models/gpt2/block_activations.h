@@ -18,11 +18,11 @@
 #include "llmc/config/run_shape.h"
 #include "llmc/device/rows.h"
 #include "llmc/models/gpt2/block_backward.h"
+#include "llmc/nn/linear.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/norm.h"
 #include "llmc/nn/self_attention.h"
 #include "llmc/nn/tensor_group.h"
-#include "llmc/ops/gemm/linear.h"
 
 namespace llmc {
 
@@ -39,6 +39,8 @@ struct BlockActivations : AttentionActivations<T> {
   NormStatistics ln_2_statistics;  // (own)
   Tensor<T, 2> fc;                 // (B*T, H) hidden layer of the MLP, before the activation
   Tensor<T, 2> gelu;               // (B*T, H) after it
+  // Of the linear layers with adapters.
+  AdapterActivations<T> c_attn_adapter, attention_adapter, c_fc_adapter, mlp_adapter;
   Recompute recompute = Recompute::none;
   // This rank's piece of the input, of TensorGroup::piece_rows(B*T) rows, if only that is kept.
   Tensor<T, 2> input_piece;
@@ -55,6 +57,12 @@ struct BlockActivations : AttentionActivations<T> {
     }
     for (NormStatistics* norm : {&view.ln_1_statistics, &view.ln_2_statistics}) {
       *norm = {first_rows(norm->mean, rows.own), first_rows(norm->rstd, rows.own)};
+    }
+    for (AdapterActivations<T>* adapter : {&view.c_attn_adapter, &view.c_fc_adapter}) {
+      *adapter = adapter->first(rows.all);
+    }
+    for (AdapterActivations<T>* adapter : {&view.attention_adapter, &view.mlp_adapter}) {
+      *adapter = adapter->first(rows.own);
     }
     return view;
   }
@@ -79,6 +87,10 @@ struct BlockActivations : AttentionActivations<T> {
     complete(all.ln_2_statistics.rstd, shared.ln_2_statistics.rstd);
     complete(all.fc, shared.fc);
     complete(all.gelu, shared.gelu);
+    complete(all.c_attn_adapter.hidden, shared.c_attn_adapter.hidden);
+    complete(all.c_attn_adapter.unscaled, shared.c_attn_adapter.unscaled);
+    complete(all.attention_adapter.hidden, shared.attention_adapter.hidden);
+    complete(all.c_fc_adapter.hidden, shared.c_fc_adapter.hidden);
     return all;
   }
 };
@@ -87,10 +99,11 @@ struct BlockActivations : AttentionActivations<T> {
 template <class T>
 class BlockReservation {
  public:
-  BlockReservation(const ModelConfig& config, const RunShape& run, const KeptInputs& inputs,
+  BlockReservation(const ModelConfig& config, const RunShape& run, const KeptBlocks& kept,
                    const TensorGroup& group, MemoryPlan& plan)
       : run_(run),
-        inputs_(inputs),
+        inputs_(kept.inputs()),
+        adapters_(kept.adapters()),
         plan_(plan),
         rows_(run.rows()),
         own_(group.rows_of_rank(run.rows()).stored),
@@ -106,6 +119,9 @@ class BlockReservation {
   void kept(BlockActivations<T>& block, Recompute mode) const {
     const char* segment = "activations";
     block.recompute = mode;
+    // The last product of a block is not repeated, so its adapter keeps h in every mode.
+    if (adapters_.ranks[3] > 0)
+      plan_.reserve(segment, block.mlp_adapter.hidden, own_, adapters_.ranks[3]);
     if (mode == Recompute::full) {
       if (cuts_input_) return plan_.reserve(segment, block.input_piece, piece_rows_, channels_);
       return plan_.reserve(segment, block.input, own_, channels_);
@@ -144,6 +160,15 @@ class BlockReservation {
     plan_.reserve(segment, block.residual_mid, own_, channels_);
     statistics(block.ln_2_statistics, segment);
     plan_.reserve(segment, block.fc, rows_, hidden_);
+    const auto reserve_hidden = [&](AdapterActivations<T>& adapter, std::int64_t rows,
+                                    std::int64_t rank) {
+      if (rank > 0) plan_.reserve(segment, adapter.hidden, rows, rank);
+    };
+    reserve_hidden(block.c_attn_adapter, rows_, adapters_.ranks[0]);
+    reserve_hidden(block.attention_adapter, own_, adapters_.ranks[1]);
+    reserve_hidden(block.c_fc_adapter, rows_, adapters_.ranks[2]);
+    if (adapters_.scales_qkv)
+      plan_.reserve(segment, block.c_attn_adapter.unscaled, rows_, 3 * width_);
   }
 
   void linear_inputs(BlockActivations<T>& block, const char* segment,
@@ -163,6 +188,7 @@ class BlockReservation {
 
   const RunShape& run_;
   KeptInputs inputs_;
+  AdapterSizes adapters_;
   MemoryPlan& plan_;
   std::int64_t rows_, own_, ranks_, piece_rows_;
   bool cuts_input_;  // tensor ranks have the whole residual stream

@@ -1,6 +1,10 @@
 #include "llmc/models/gpt2/block_backward.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+
+#include "llmc/ops/adapter_shape.h"
 
 namespace llmc {
 
@@ -23,11 +27,28 @@ KeptInputs kept_inputs(const ParameterTable& table, const RunShape& run) {
   KeptInputs kept{.ln_1 = false, .ln_2 = false, .gelu = false};
   for (const ParameterSpec& spec : table.specs()) {
     if (!spec.trainable) continue;
-    kept.ln_1 = kept.ln_1 || spec.name.ends_with("attn.c_attn.weight");
-    kept.ln_2 = kept.ln_2 || spec.name.ends_with("mlp.c_fc.weight");
-    kept.gelu = kept.gelu || spec.name.ends_with("mlp.c_proj.weight");
+    // Matrices of LoRA are in layers like the weights. IA3 reads the inputs that it scales.
+    const auto is_matrix_of = [&](const char* layer) {
+      return !spec.axes.columns.empty() && spec.name.find(layer) != spec.name.npos;
+    };
+    kept.ln_1 = kept.ln_1 || is_matrix_of(".attn.c_attn.");
+    kept.ln_2 = kept.ln_2 || is_matrix_of(".mlp.c_fc.");
+    kept.gelu =
+        kept.gelu || is_matrix_of(".mlp.c_proj.") || spec.name.ends_with(".mlp.c_proj.ia3_l");
   }
   return kept;
+}
+
+AdapterSizes adapter_sizes(const ParameterTable& table) {
+  AdapterSizes sizes;
+  for (const ParameterSpec& spec : table.specs()) {
+    for (std::size_t i = 0; i < kLinearLayers.size(); ++i) {
+      if (spec.name.ends_with(std::string(kLinearLayers[i]) + ".lora_A.weight"))
+        sizes.ranks[i] = std::max(sizes.ranks[i], spec.part.stored_rows);
+    }
+    sizes.scales_qkv = sizes.scales_qkv || spec.name.ends_with(".attn.c_attn.ia3_l");
+  }
+  return sizes;
 }
 
 }  // namespace llmc

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "llmc/config/run_shape.h"
@@ -38,6 +39,14 @@ struct KeptInputs {
 };
 KeptInputs kept_inputs(const ParameterTable& table, const RunShape& run);
 
+// What the adapters of the linear layers of a block keep (nn/linear.h).
+struct AdapterSizes {
+  // The largest R, with padding, by layer in the order of kLinearLayers; 0: the layer has no LoRA.
+  std::array<std::int64_t, 4> ranks{};
+  bool scales_qkv = false;  // IA3 of c_attn
+};
+AdapterSizes adapter_sizes(const ParameterTable& table);
+
 // Which layers have a backward pass, and where each keeps its activations. Those that have one use
 // places of their own; those below use the place of the lowest one, one after the other.
 class KeptBlocks {
@@ -45,9 +54,11 @@ class KeptBlocks {
   KeptBlocks(const ParameterTable& table, const RunShape& run)
       : training_(run.training),
         first_(table.first_learning_block() - 1),
-        inputs_(kept_inputs(table, run)) {}
+        inputs_(kept_inputs(table, run)),
+        adapters_(adapter_sizes(table)) {}
 
   const KeptInputs& inputs() const { return inputs_; }
+  const AdapterSizes& adapters() const { return adapters_; }
 
   // The lowest layer of a stage with a backward pass; stage.end if no layer of it has one.
   std::int64_t first_backward(const Stage& stage) const {
@@ -71,6 +82,7 @@ class KeptBlocks {
   bool training_;
   std::int64_t first_;  // -1: the embeddings learn
   KeptInputs inputs_;
+  AdapterSizes adapters_;
 };
 
 }  // namespace llmc

@@ -41,7 +41,7 @@ class Gpt2 {
         work_(config, run, group, has_head() ? head_.logit_columns() : 0, has_backward(), plan),
         scratch_rows_(group.rows_of_rank(run.rows()).stored) {
     for (std::int64_t l = 0; l < config.layers; ++l) {
-      blocks_.emplace_back(config, l, table, source, run.attention);
+      blocks_.emplace_back(config, l, table, source, run);
     }
     if (run.qat == QatMode::none) return;
     if (has_embedding()) embedding_.reserve_quantization(plan);

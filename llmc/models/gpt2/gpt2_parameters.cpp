@@ -2,10 +2,32 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "llmc/base/error.h"
 
 namespace llmc {
+
+namespace {
+
+// Adds the adapters of the linear layers of a block, whose names begin with `h`.
+void add_adapters(ParameterTable& table, const std::string& h, int block,
+                  const AdapterShape& adapters) {
+  for (const LayerAdapter& adapter : adapters.layers) {
+    if (!adapter.layer.starts_with(h)) continue;
+    const ParameterAxes axes = table.find(adapter.layer + ".weight").axes;
+    if (adapters.kind == AdapterKind::lora) {
+      table.add_lora(adapter.layer, block, axes, adapter.rank);
+      continue;
+    }
+    const bool scales_outputs = adapter.layer.ends_with("attn.c_attn");
+    std::vector<Axis> vector = scales_outputs ? axes.columns : axes.rows;
+    if (scales_outputs && adapters.fixes_query) vector.front().size -= 1;
+    table.add_ia3(adapter.layer, block, vector);
+  }
+}
+
+}  // namespace
 
 ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place,
                                const RunShape& shape) {
@@ -35,6 +57,7 @@ ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place
     table.add_norm(h + "ln_2", block, channels);
     table.add_linear(h + "mlp.c_fc", block, {{channels}, {hidden}}, kStddev);
     table.add_linear(h + "mlp.c_proj", block, {{hidden}, {channels}}, residual_stddev);
+    add_adapters(table, h, block, shape.adapters);
   }
   table.add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
   if (!config.tied_head) {

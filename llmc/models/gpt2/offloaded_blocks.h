@@ -44,7 +44,7 @@ class OffloadedBlocks {
       for (const Recompute mode : modes(run)) {
         MemoryPlan& layout = layouts.emplace_back();
         BlockActivations<T>& view = slot.views[static_cast<std::size_t>(mode)];
-        BlockReservation<T>(config, run, kept.inputs(), context.tensor, layout).kept(view, mode);
+        BlockReservation<T>(config, run, kept, context.tensor, layout).kept(view, mode);
         bytes_[static_cast<std::size_t>(mode)] = layout.total();
       }
       plan.reserve_shared("activations", slot.memory, std::move(layouts));

@@ -42,9 +42,10 @@ GemmCall<TO, TI> matmul_call(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose
   return call;
 }
 
-// Runs matmul_call(...) with the same arguments.
+// Runs matmul_call(...) with the same arguments; `alpha` multiplies op(a) op(b).
 template <class TO, class TI>
 void matmul(Tensor<TO, 2> out, Tensor<const TI, 2> a, Transpose transpose_a, Tensor<const TI, 2> b,
-            Transpose transpose_b, float beta, const TI* bias, Gemm& gemm, Stream& stream);
+            Transpose transpose_b, float beta, const TI* bias, Gemm& gemm, Stream& stream,
+            float alpha = 1);
 
 }  // namespace llmc
