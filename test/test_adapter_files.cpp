@@ -293,8 +293,11 @@ TEST_CASE("a scale is written as an alpha that gives the same scale again") {
         LayerAdapter& layer = config.shape.layers[0];
         layer.rank = rank;
         layer.scale = llmc::lora_scale(alpha / 10.0, rank, rslora);
-        const llmc::PeftSettings settings(llmc::adapter_config_text(config, 1), "config");
-        num_wrong += settings.lora("h.0.attn.c_attn") != layer;
+        const std::string text = llmc::adapter_config_text(config, 1);
+        num_wrong += llmc::PeftSettings(text, "config").lora("h.0.attn.c_attn") != layer;
+        // Whole numbers stay whole; 16 is the default.
+        const std::string whole = "\"transformer.h.0.attn.c_attn\": " + std::to_string(alpha / 10);
+        if (alpha % 10 == 0 && alpha != 160) num_wrong += !contains(text, whole + "\n");
       }
     }
   }
