@@ -31,6 +31,7 @@ void load_floats(const std::filesystem::path& path, const File& file, LoadableWe
   WorkProgress progress("loading " + path.string(), weights.table().count());
   std::vector<float> values;
   for (const ParameterSpec& spec : weights.table().specs()) {
+    if (spec.is_adapter) continue;
     load_tensor(file, spec, weights, values, stream);
     progress.add(spec.size());
   }
@@ -105,7 +106,9 @@ void load_weights(const std::filesystem::path& path, LoadableWeights& weights, S
   const HuggingFaceWeights file(path, weights.table().tied_head());
   require_no_codes(file);
   std::vector<std::string> names;
-  for (const ParameterSpec& spec : weights.table().specs()) names.push_back(spec.name);
+  for (const ParameterSpec& spec : weights.table().specs()) {
+    if (!spec.is_adapter) names.push_back(spec.name);
+  }
   file.require_exactly(names);
   load_floats(path, file, weights, stream);
 }
