@@ -18,21 +18,22 @@ namespace {
 // Loads one tensor of `file`; `values` is memory for it.
 template <class File>
 void load_tensor(const File& file, const ParameterSpec& spec, LoadableWeights& weights,
-                 std::vector<float>& values, Stream& stream) {
+                 std::vector<float>& values, Stream& stream, BaseHash* hash = nullptr) {
   values.resize(static_cast<std::size_t>(spec.size()));
   if (weights.first_rank()) file.load(spec.name, spec.shape, values.data());
+  if (weights.first_rank() && hash != nullptr) hash->add(spec, values.data());
   weights.broadcast(values, stream);
   weights.set_weight(spec, values.data(), stream);
 }
 
 template <class File>
 void load_floats(const std::filesystem::path& path, const File& file, LoadableWeights& weights,
-                 Stream& stream) {
+                 Stream& stream, BaseHash* hash) {
   WorkProgress progress("loading " + path.string(), weights.table().count());
   std::vector<float> values;
   for (const ParameterSpec& spec : weights.table().specs()) {
     if (spec.is_adapter) continue;
-    load_tensor(file, spec, weights, values, stream);
+    load_tensor(file, spec, weights, values, stream, hash);
     progress.add(spec.size());
   }
 }
@@ -99,8 +100,10 @@ void load_codes(const std::filesystem::path& path, const QuantizedFormat& format
 
 }  // namespace
 
-void load_weights(const std::filesystem::path& path, LoadableWeights& weights, Stream& stream) {
-  if (is_llmc_model_file(path)) return load_floats(path, LlmcModelFile(path), weights, stream);
+void load_weights(const std::filesystem::path& path, LoadableWeights& weights, Stream& stream,
+                  BaseHash* hash) {
+  if (is_llmc_model_file(path))
+    return load_floats(path, LlmcModelFile(path), weights, stream, hash);
   if (const auto format = read_quantized_format(path))
     return load_codes(path, *format, weights, stream);
   const HuggingFaceWeights file(path, weights.table().tied_head());
@@ -110,7 +113,7 @@ void load_weights(const std::filesystem::path& path, LoadableWeights& weights, S
     if (!spec.is_adapter) names.push_back(spec.name);
   }
   file.require_exactly(names);
-  load_floats(path, file, weights, stream);
+  load_floats(path, file, weights, stream, hash);
 }
 
 }  // namespace llmc

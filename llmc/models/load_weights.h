@@ -4,12 +4,16 @@
 
 #include <filesystem>
 
+#include "llmc/models/base_hash.h"
 #include "llmc/models/loadable_weights.h"
 
 namespace llmc {
 
-// With several ranks, all of them call this, and the first one reads. Throws if the tensors are not
-// those of the weights' table, or if they are INT8 and the weights are floats.
-void load_weights(const std::filesystem::path& path, LoadableWeights& weights, Stream& stream);
+// With several ranks, all of them call this, and the first one reads. Adapters in the weights'
+// table are left as they are. `hash`, unless null, gets the values of float weights on the first
+// rank. Throws if the tensors are not those of the table, or if they are INT8 and the weights are
+// floats.
+void load_weights(const std::filesystem::path& path, LoadableWeights& weights, Stream& stream,
+                  BaseHash* hash = nullptr);
 
 }  // namespace llmc
