@@ -63,7 +63,7 @@ void run(Request request, World& world) {
   RunConfig config;
   exchange.together([&] {
     config = resolve(request, facts);
-    choose_trainable(config);
+    choose_trainable(config, adapter_of(config, resumed));
   });
   require_equal_inputs(config, data, weights, exchange);
   describe(config, facts.windows);

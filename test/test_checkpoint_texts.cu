@@ -97,7 +97,7 @@ TEST_SUITE("checkpoint_texts") {
     RunPosition position;
     position.step = 7;
     const std::string path = save_checkpoint(folder.path(), to_huggingface(config, 256), position,
-                                             1, rig.state(), rig.stream(), texts);
+                                             1, rig.state(), rig.stream(), {.texts = texts});
     const CheckpointReader reader(path);
     reader.verify();
     for (const TextFile& file : texts) {
@@ -108,7 +108,7 @@ TEST_SUITE("checkpoint_texts") {
     CHECK(reader.files().size() == texts.size() + 3);  // config.json, weights, moments
     CHECK(contains(complaint([&] {
                      save_checkpoint(folder.path(), to_huggingface(config, 256), position, 1,
-                                     rig.state(), rig.stream(), {{"config.json", "{}"}});
+                                     rig.state(), rig.stream(), {.texts = {{"config.json", "{}"}}});
                    }),
                    "config.json is added twice"));
   }

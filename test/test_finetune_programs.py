@@ -5,6 +5,7 @@
 
 Prints and exits as test_programs.py does.
 """
+import json
 import re
 import sys
 
@@ -73,6 +74,107 @@ def test_a_pipeline_has_no_backward_passes_below_what_learns(program):
     one, ranks = (read_safetensors(program.folder / run / "step_000002/model.safetensors") for run in ("one", "ranks"))
     for name, values in ranks.items():
         expect(values == one[name] or not is_frozen(name), name)
+
+
+LORA = ["--lora", 4, "--lora-targets", "all", "--lora-dropout", 0.1]
+ADAPTER_FILES = ("adapter_model.safetensors", "optimizer.safetensors")
+
+
+def same_adapter(program, run, other, step=4):
+    a, b = (program.folder / name / f"step_{step:06}" for name in (run, other))
+    return all(read_safetensors(a / name) == read_safetensors(b / name) for name in ADAPTER_FILES)
+
+
+def losses(program, log):
+    return [(line["loss"], line["grad_norm"]) for line in program.log(log) if "loss" in line]
+
+
+def test_a_checkpoint_of_an_adapter_has_the_files_of_peft_and_its_moments(program):
+    base = base_model(program)
+    out = program.run(*DATA, "--init-from", "base", "--steps", 4, *LORA, "--rslora", "--dtype", "bf16", "--out", "lora")
+    expect("training 8192 of 68320 parameters (12%), in 32 of 84 tensors" in out.stderr, out.stderr)
+    expect("try: ./infer_gpt2 --adapter lora" in out.stderr, out.stderr)
+    saved = program.folder / "lora/step_000004"
+    settings = json.loads((saved / "adapter_config.json").read_text())
+    expected = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "lora_dropout": 0.1,
+                "use_rslora": True, "bias": "none", "fan_in_fan_out": True, "inference_mode": True,
+                "target_modules": ["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj"],
+                "base_model_name_or_path": str(base)}
+    expect({key: settings[key] for key in expected} == expected, settings)
+    expect(not (saved / "model.safetensors").exists(), "the model is saved, too")
+    names = {f"h.{block}.{layer}.lora_{matrix}.weight" for block in range(4) for matrix in "AB"
+             for layer in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")}
+    stored = read_safetensors(saved / "adapter_model.safetensors")
+    expect(stored.keys() == {"base_model.model.transformer." + name for name in names}, stored.keys())
+    moments = read_safetensors(saved / "optimizer.safetensors")
+    expect(moments.keys() == {f"{moment}_moment.{name}" for moment in ("first", "second") for name in names}, "moments")
+
+
+def test_an_adapter_is_resumed_to_the_bit_and_evaluated_with_its_base(program):
+    base_model(program)
+    arguments = [*DATA, "--init-from", "base", "--dtype", "bf16", "--stochastic-rounding", "--steps", 4]
+    for kind, flags in {"lora": LORA, "ia3": ["--ia3"], "kv": ["--ia3", "--ia3-targets", "kv"]}.items():
+        program.run(*arguments, *flags, "--out", kind)
+        program.run(*arguments, *flags, "--out", f"{kind}-2", "--stop-after", 2)
+        program.run("--resume", "--out", f"{kind}-2", *DATA)
+        expect(same_adapter(program, f"{kind}-2", kind), f"{kind}: another adapter or other moments")
+        evaluation = ["--steps", 0, "--val", "text.txt", "--peak-tflops", 1]
+        tuned = program.run("--adapter", kind, *evaluation, *(flags[1:] if kind == "kv" else [])).stdout
+        plain = program.run("--init-from", "base", *evaluation).stdout
+        expect(float(tuned.split()[1]) < float(plain.split()[1]), f"{kind}: {tuned} after {plain}")
+    # It goes on from an adapter, in a run of its own.
+    program.run(*DATA, "--adapter", "lora", "--steps", 1, "--lr", 0, "--out", "more")
+    expect(read_safetensors(program.folder / "more/step_000001/adapter_model.safetensors") ==
+           read_safetensors(program.folder / "lora/step_000004/adapter_model.safetensors"), "--adapter changes values")
+
+
+def test_lora_with_full_recompute_and_zero_3_has_the_bits_of_plain_lora(program):
+    require_mpi(program)
+    base_model(program)
+    arguments = ["--train", "text.txt", *QUIET, "--init-from", "base", "--dtype", "bf16", "--steps", 4, *LORA]
+    program.run(*arguments, "--batch-size", 2, "--grad-accum", 4, "--out", "one", "--log", "one.jsonl")
+    for ranks in (2, 4, 8):
+        run = [*arguments, "--batch-size", 1, "--grad-accum", 8 // ranks, "--zero", 3]
+        mpirun(program, ranks, *run, "--out", f"plain-{ranks}", "--log", f"plain-{ranks}.jsonl")
+        mpirun(program, ranks, *run, "--recompute", "full", "--out", f"full-{ranks}", "--log", f"full-{ranks}.jsonl")
+        expect(losses(program, f"full-{ranks}.jsonl") == losses(program, f"plain-{ranks}.jsonl"), f"{ranks}: losses")
+        expect(same_adapter(program, f"full-{ranks}", f"plain-{ranks}"), f"{ranks}: another adapter")
+        for (loss, norm), (one, one_norm) in zip(losses(program, f"full-{ranks}.jsonl"), losses(program, "one.jsonl"),
+                                                 strict=True):
+            expect(abs(loss / one - 1) < 1e-4 and abs(norm / one_norm - 1) < 2e-2, f"{ranks}: {loss}, not {one}")
+    run = [*arguments, "--batch-size", 1, "--grad-accum", 4, "--zero", 3, "--recompute", "full"]
+    mpirun(program, 2, *run, "--offload", "optimizer", "--out", "offload")
+    expect(same_adapter(program, "offload", "plain-2"), "offloaded: another adapter")
+    mpirun(program, 2, *run, "--out", "parts", "--stop-after", 2)
+    mpirun(program, 2, "--resume", "--out", "parts")
+    expect(same_adapter(program, "parts", "plain-2"), "resumed: another adapter")
+    # Another number of ranks loads what was saved: a rate of 0 changes nothing.
+    mpirun(program, 4, "--resume", "--out", "parts", "--steps", 5, "--lr", 0, "--grad-accum", 2)
+    expect(read_safetensors(program.folder / "parts/step_000005/adapter_model.safetensors") ==
+           read_safetensors(program.folder / "plain-2/step_000004/adapter_model.safetensors"), "4 ranks: other values")
+
+
+def test_wrong_adapters_are_refused(program):
+    base_model(program)
+    program.run(*DATA, *SIZES, "--steps", 1, "--seed", 7, "--out", "other")
+    program.run(*DATA, "--init-from", "base", "--steps", 1, *LORA, "--out", "lora")
+    program.run(*DATA, "--layers", 2, *SIZES[2:], "--steps", 1, "--out", "shallow")
+    for flags, code, message in (
+            (["--lora", 0], 2, "--lora"),
+            (["--lora", 4, "--lora-targets", "c_attn,lm_head"], 2, "'lm_head' is no linear layer; allowed: c_attn"),
+            (["--lora", 4, "--ia3"], 2, "--lora and --ia3 exclude each other"),
+            (["--lora", 4, "--freeze", "wte.*"], 2, "--lora freezes the model"),
+            (["--lora", 4, "--qat", "w8"], 2, "--qat does not train adapters"),
+            (["--adapter", "base"], 1, "--adapter base contains no adapter_config.json"),
+            (["--adapter", "lora", "--lora", 4], 2, "--adapter brings its own adapter"),
+            (["--adapter", "lora", "--init-from", "other"], 1, "belongs to another model than"),
+            (["--adapter", "lora", "--init-from", "shallow"], 1, "h.2.attn.c_attn")):
+        model = [] if "--init-from" in flags or "--adapter" in flags else ["--init-from", "base"]
+        program.fails(*DATA, *model, "--steps", 1, *flags, phrases=[message], code=code)
+    program.fails(*DATA, *SIZES, "--steps", 1, "--lora", 4, phrases=["--lora adapts a model that exists"], code=2)
+    for flags, code, message in ((["--lora", 8], 2, "the flags ask for another adapter"),
+                                 (["--init-from", "other"], 1, "belongs to another model than")):
+        program.fails("--resume", "--out", "lora", "--steps", 2, *DATA, *flags, phrases=[message], code=code)
 
 
 def test_patterns_that_choose_nothing_are_refused(program):

@@ -220,7 +220,7 @@ TEST_SUITE("trainable") {
       config.finetune.train_only = std::move(only);
       config.finetune.freeze = std::move(freeze);
       config.pipeline = make_pipeline({.ranks = 3, .micro_batches = 2}, 12);
-      choose_trainable(config);
+      choose_trainable(config, "");
       std::vector<std::string> all;
       std::ranges::copy_if(names, std::back_inserter(all), [&](const std::string& name) {
         return std::ranges::find(config.frozen, name) == config.frozen.end();

@@ -149,7 +149,7 @@ void for_each_frozen_layout(const Check& check) {
       check(layout, config, frozen);
     }
     for (const AdapterShape& adapters : adapter_shapes(config.shape)) {
-      config.adapters = adapters;
+      config.adapter.shape = adapters;
       CAPTURE(adapters.layers.size());
       check(layout, config, Names{});
     }

@@ -47,6 +47,10 @@ enum class QatMode { none, w8, w8a8 };
 // Zero points of INT8 activations: their codes cover the range of the values, not a symmetric one.
 enum class ZeroPoints { automatic, off };
 
+// The outputs of c_attn that IA3 scales: queries, keys and values, or keys and values as in the
+// paper.
+enum class Ia3Targets { all, kv };
+
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.
 enum class CacheDtype { fp32, bf16, fp16, int8 };
 
@@ -79,6 +83,9 @@ inline constexpr std::array<const char*, 3> choice_names(QatMode) {
 }
 inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
   return {"auto", "off"};
+}
+inline constexpr std::array<const char*, 2> choice_names(Ia3Targets) {
+  return {"all", "kv"};
 }
 inline constexpr std::array<const char*, 3> choice_names(Dedup) {
   return {"none", "exact", "near"};

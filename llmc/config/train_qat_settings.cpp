@@ -6,6 +6,7 @@
 #include "llmc/config/choices.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
+#include "llmc/config/train_finetune_settings.h"
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_settings.h"
 
@@ -24,7 +25,8 @@ Settings<TrainProgram> qat_rows() {
        .fallback = SettingValue("none"),
        .changes_results = true,
        .on_resume = OnResume::noted,
-       .check = [](const std::string& text) { return qat_error(text); }},
+       .check = [](const std::string& text) { return qat_error(text); },
+       .verify = refuse_qat_with_adapter},
       {.flag = "--qat-start",
        .field = [](auto& s) -> decltype(auto) { return (s.qat.start); },
        .unit = "STEP",

@@ -22,7 +22,7 @@ RunShape RunConfig::run_shape() const {
           .qat = qat.mode,
           .pipeline = pipeline,
           .frozen = frozen,
-          .adapters = adapters};
+          .adapters = adapter.shape};
 }
 
 QuantizedPass RunConfig::quantized_pass(std::int64_t step) const {
@@ -57,8 +57,10 @@ std::vector<std::int64_t> RunConfig::stage_layers() const {
 }
 
 DropoutRates RunConfig::dropout_rates() const {
-  return {
-      .embedding = dropout.embedding, .attention = dropout.attention, .residual = dropout.residual};
+  return {.embedding = dropout.embedding,
+          .attention = dropout.attention,
+          .residual = dropout.residual,
+          .adapter = adapter.shape.dropout};
 }
 
 std::string TrainProgram::contradiction(const Request& request) {

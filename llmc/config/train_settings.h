@@ -63,7 +63,7 @@ struct RunConfig : TrainSettings<Resolved> {
   Pipeline pipeline;  // as the flags, the shape and the frozen parameters imply
   // Names of the parameters that training does not change; models/trainable_set.h sets them.
   std::vector<std::string> frozen;
-  AdapterShape adapters;  // models/adapters.h sets them
+  AdapterConfig adapter;  // that learns, and freezes the model; models/trainable_set.h sets it
 
   bool training() const { return schedule.steps > 0; }
   RunShape run_shape() const;

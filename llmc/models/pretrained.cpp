@@ -4,8 +4,11 @@
 #include <system_error>
 
 #include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/similar_path.h"
+#include "llmc/io/checkpoint/adapter_config.h"
+#include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/generation_config.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
@@ -49,6 +52,38 @@ std::string find_float_model(const std::string& flag, const std::string& path) {
   const std::string model = find_pretrained(flag, path);
   if (find_quantized_format(model)) refuse_quantized(flag + " " + model);
   return model;
+}
+
+std::string find_adapter(const std::string& flag, const std::string& path) {
+  if (is_adapter_directory(path)) return path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(path);
+    if (newest && is_adapter_directory(*newest)) {
+      Notice::print(flag + ": " + newest->string() + ", the newest valid checkpoint of " + path);
+      return newest->string();
+    }
+  }
+  const bool exists = std::filesystem::exists(path, ignored);
+  fail(flag + " " + path +
+           (exists
+                ? std::string(" contains no ") + kAdapterConfigName + " and no checkpoint with one"
+                : " does not exist" + did_you_mean_path(path)),
+       "give a directory of PEFT, or a checkpoint or the --out of a run with adapters");
+}
+
+std::string base_of_adapter(const std::string& flag, const std::filesystem::path& adapter) {
+  const std::filesystem::path file = adapter / kAdapterConfigName;
+  const std::string base = PeftSettings(read_file(file), file.string()).base();
+  std::error_code ignored;
+  if (!base.empty() && std::filesystem::exists(base, ignored)) {
+    Notice::print(flag + ": " + base + ", the model that " + adapter.string() + " names");
+    return find_float_model(flag, base);
+  }
+  fail(adapter.string() + (base.empty()
+                               ? " names no model"
+                               : " names the model " + base + ", which is not on this machine"),
+       "give the model with " + flag);
 }
 
 HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path) {

@@ -30,6 +30,14 @@ std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path
 // Like find_pretrained(), for a model that must have float weights.
 std::string find_float_model(const std::string& flag, const std::string& path);
 
+// Returns the directory of the adapter that `path` names: itself, or for the --out directory of a
+// run, its newest valid checkpoint. Throws for anything else; the error names `flag`.
+std::string find_adapter(const std::string& flag, const std::string& path);
+
+// The model that an adapter names, if it is on this machine. Throws if it is not; the error names
+// `flag`, the one that gives an adapter its model.
+std::string base_of_adapter(const std::string& flag, const std::filesystem::path& adapter);
+
 // Reads the config of a model from a directory that save_pretrained or this engine wrote, or from
 // an llm.c model file (.bin).
 HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path);

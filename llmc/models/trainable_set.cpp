@@ -3,10 +3,13 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "llmc/base/error.h"
 #include "llmc/base/number_text.h"
+#include "llmc/config/huggingface_shape.h"
+#include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/nn/parameter_table.h"
 
@@ -66,22 +69,49 @@ std::vector<std::string> frozen_names(const FinetuneSettings<Resolved>& finetune
              "leave out the parameters that learn");
 }
 
+// The adapter in a directory. That of a resumed run must be the one that the flags ask for.
+AdapterConfig read_adapter(const RunConfig& config, const std::string& directory) {
+  const bool fixes_query = config.finetune.ia3_targets == Ia3Targets::kv;
+  const AdapterFiles files(directory, to_huggingface(config.shape, std::nullopt), fixes_query);
+  AdapterConfig adapter = files.config();
+  if (adapter.labels > 0) {
+    fail("--adapter " + directory + " has a classifier, which train_gpt2 does not train",
+         "give an adapter of a language model (task_type CAUSAL_LM)");
+  }
+  const AdapterConfig asked = new_adapter(config.finetune, config.shape);
+  if (asked.shape.kind == AdapterKind::none) return adapter;
+  if (asked.shape.kind != adapter.shape.kind || asked.shape.layers != adapter.shape.layers) {
+    fail_usage("the flags ask for another adapter than that of " + directory,
+               "resume with the --lora and --ia3 flags of the run");
+  }
+  adapter.shape.dropout = asked.shape.dropout;
+  return adapter;
+}
+
 }  // namespace
 
-void choose_trainable(RunConfig& config) {
-  if (config.finetune.train_only.empty() && config.finetune.freeze.empty()) return;
+void choose_trainable(RunConfig& config, const std::string& adapter) {
+  config.adapter =
+      adapter.empty() ? new_adapter(config.finetune, config.shape) : read_adapter(config, adapter);
+  const std::string& base = config.model.init_from;
+  config.adapter.base = base.empty() ? "" : std::filesystem::absolute(base).string();
   RunShape shape;
   shape.pipeline = config.pipeline;
-  shape = with_frozen(std::move(shape), config.shape,
-                      frozen_names(config.finetune, gpt2_parameters(config.shape)));
+  shape.adapters = config.adapter.shape;
+  const bool has_patterns = !config.finetune.train_only.empty() || !config.finetune.freeze.empty();
+  std::vector<std::string> frozen;
+  if (has_patterns) frozen = frozen_names(config.finetune, gpt2_parameters(config.shape));
+  shape = with_frozen(std::move(shape), config.shape, std::move(frozen));
   config.frozen = std::move(shape.frozen);
   config.pipeline = std::move(shape.pipeline);
 }
 
 std::string trainable_text(const RunConfig& config) {
-  if (config.frozen.empty()) return {};
+  const bool has_adapter = config.adapter.shape.kind != AdapterKind::none;
+  if (config.frozen.empty() && !has_adapter) return {};
   RunShape shape;
   shape.frozen = config.frozen;
+  shape.adapters = config.adapter.shape;
   const ParameterTable table = gpt2_parameters(config.shape, {}, shape);
   const auto learning = std::ranges::count_if(table.specs(), &ParameterSpec::trainable);
   const std::int64_t trained = table.trainable_count(), all = table.count();

@@ -14,10 +14,12 @@ namespace llmc {
 // and below which, nothing learns. Throws if a name does not exist, or if all are frozen.
 RunShape with_frozen(RunShape shape, const ModelConfig& model, std::vector<std::string> frozen);
 
-// Sets config.frozen, and config.pipeline accordingly, from the patterns of the run. Call it when
-// the shape of the model and the pipeline are known. Throws a usage error if a pattern matches no
-// parameter, or if nothing is left to learn.
-void choose_trainable(RunConfig& config);
+// Sets config.frozen from the patterns of the run, or config.adapter, and config.pipeline
+// accordingly. Call it when the shape of the model and the pipeline are known. `adapter`: the
+// directory of the adapter that the run trains; empty: a new one, if the flags ask for it. Throws a
+// usage error if a pattern matches no parameter, if nothing is left to learn, or if the flags ask
+// for another adapter than that of the directory.
+void choose_trainable(RunConfig& config, const std::string& adapter);
 
 // "training 1536 of 124439808 parameters (0.00123%), in 2 of 148 tensors"; empty if all learn.
 std::string trainable_text(const RunConfig& config);

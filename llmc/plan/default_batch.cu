@@ -50,7 +50,7 @@ void set_gpu_batch(RunFacts& facts, const Request& request, std::int64_t total_m
   RunConfig config = fill_settings(train_settings(), request, facts, facts.preset);
   config.shape = model_shape(config, facts);
   config.pipeline = pipeline_of(config, config.shape.layers);
-  choose_trainable(config);
+  choose_trainable(config, config.finetune.adapter);
   facts.default_batch_size = default_batch_size(
       total_memory, config.batch.seq_len * config.data_ranks(), request.batch.total_batch_tokens,
       [&](std::int64_t B) {

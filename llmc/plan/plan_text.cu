@@ -238,7 +238,7 @@ void print_plan(const Request& request, RunFacts facts) {
     set_gpu_batch(facts, request, bytes_of_gibibytes(gpu_memory));
   }
   RunConfig config = resolve(request, facts);
-  choose_trainable(config);
+  choose_trainable(config, config.finetune.adapter);
   print_text(plan_text(config));
   dump_schedule(config);
   if (gpu_memory > 0) print_text(fit_text(config));

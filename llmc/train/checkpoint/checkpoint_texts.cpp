@@ -8,6 +8,8 @@
 #include "llmc/config/choices.h"
 #include "llmc/config/train_qat_settings.h"
 #include "llmc/device/dtype.h"
+#include "llmc/io/checkpoint/adapter_card.h"
+#include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/data/source_list.h"
 
@@ -74,6 +76,15 @@ std::vector<TextFile> checkpoint_texts(ModelCard card, const Tokenizer& tokenize
   texts.push_back({kGenerationConfigName, generation_config_text(card.config)});
   texts.push_back({kModelCardName, model_card_text(card)});
   return texts;
+}
+
+void add_adapter_texts(std::vector<TextFile>& texts, const AdapterConfig& adapter,
+                       std::int64_t num_blocks, const std::string& name) {
+  for (TextFile& text : texts) {
+    if (text.name == kModelCardName) text.text = adapter_card_text(adapter, name);
+  }
+  texts.push_back({kAdapterConfigName, adapter_config_text(adapter, num_blocks)});
+  if (!adapter.base_hash.empty()) texts.push_back({kAdapterBaseName, adapter_base_text(adapter)});
 }
 
 }  // namespace llmc

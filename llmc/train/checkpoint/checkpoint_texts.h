@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llmc/config/train_settings.h"
+#include "llmc/io/checkpoint/adapter_config.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
@@ -21,5 +22,10 @@ ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& config,
 
 // All files of a checkpoint except tensors, config.json and the manifest.
 std::vector<TextFile> checkpoint_texts(ModelCard card, const Tokenizer& tokenizer);
+
+// Adds the texts of an adapter of a model of `num_blocks` blocks, whose card replaces the model's.
+// `name`: the name of the directory.
+void add_adapter_texts(std::vector<TextFile>& texts, const AdapterConfig& adapter,
+                       std::int64_t num_blocks, const std::string& name);
 
 }  // namespace llmc

@@ -13,6 +13,7 @@
 #include "llmc/io/data/token_hash.h"
 #include "llmc/io/data/token_source.h"
 #include "llmc/io/run_log.h"
+#include "llmc/models/load_adapter.h"
 #include "llmc/models/pretrained.h"
 #include "llmc/train/checkpoint/checkpoint_texts.h"
 #include "llmc/train/checkpoint/checkpointer.h"
@@ -58,10 +59,16 @@ void Checkpointer::save(const RunPosition& position, std::optional<double> loss,
   if (!saved) {
     const HuggingFaceConfig model = huggingface_config();
     const ModelCard card = make_model_card(config_, model, runner_.table().count(), position, loss);
+    CheckpointOptions options{.texts = checkpoint_texts(card, *data_.tokenizer),
+                              .only_best = only_best,
+                              .frozen = frozen_file_ ? &*frozen_file_ : nullptr};
+    if (has_adapter()) {
+      options.adapter = &config_.adapter;
+      add_adapter_texts(options.texts, config_.adapter, model.n_layer, card.name);
+    }
     try {
       saved_path_ = save_checkpoint(out, model, position, config_.seed, runner_.state(),
-                                    runner_.stream(), checkpoint_texts(card, *data_.tokenizer),
-                                    only_best, frozen_file_ ? &*frozen_file_ : nullptr);
+                                    runner_.stream(), options);
     } catch (const ElementError& error) {
       refuse_save(position, error);
     }
@@ -116,6 +123,10 @@ std::vector<std::string> Checkpointer::restore(RunPosition& position) {
   const RunPosition current = position;
   const std::filesystem::path& checkpoint = resumed_->checkpoint;
   position = load_checkpoint(checkpoint, config_.seed, runner_.state(), runner_.stream());
+  if (has_adapter()) {
+    load_adapter(checkpoint, config_.adapter, config_.shape, runner_.state(), runner_.stream());
+    runner_.state().restore_rounding(runner_.stream());
+  }
   check_same_vocabulary(checkpoint, position.vocabulary, current.vocabulary,
                         config_.data.tokenizer);
   saved_path_ = checkpoint.string();

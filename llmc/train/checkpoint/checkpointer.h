@@ -56,6 +56,8 @@ class Checkpointer {
   std::string interruption_text(std::int64_t step) const;
 
  private:
+  bool has_adapter() const { return config_.adapter.shape.kind != AdapterKind::none; }
+
   // Opens the file of frozen parameters if the state keeps them only rounded.
   void open_frozen_file();
 

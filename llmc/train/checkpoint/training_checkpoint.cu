@@ -6,6 +6,7 @@
 #include "llmc/base/work_progress.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/device/dtype.h"
+#include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/checkpoint_writer.h"
 #include "llmc/io/checkpoint/element_check.h"
@@ -68,10 +69,27 @@ void collect_moments(RunState& state, Stream& stream, const Write& write) {
   }
 }
 
+// Writes the adapter. The other ranks call get_weight() in the same order.
+void write_adapter_file(CheckpointWriter& writer, RunState& state,
+                        const std::vector<AdapterTensor>& tensors, Stream& stream) {
+  std::vector<TensorHeader> headers;
+  for (const AdapterTensor& tensor : tensors) headers.push_back(tensor.stored);
+  SafetensorsWriter& file = writer.tensor_file(kAdapterWeightsName, headers);
+  write_adapter_tensors(file, tensors, [&](const std::string& name, std::span<float> values) {
+    const ParameterSpec& spec = state.table().find(name);
+    state.get_weight(spec, values.data(), stream);
+    check_elements(
+        {values.begin(), values.end()}, spec.shape, is_not_finite, "not finite",
+        [&] { return "tensor " + name; }, "");
+    state.require_representable(spec, values);
+  });
+  file.finish();
+}
+
 // Throws an ElementError if weights or moments are not finite, or if the dtype cannot hold a
 // weight: a run cannot continue from them.
-void write_tensors(CheckpointWriter& writer, RunState& state, const FrozenFile* frozen,
-                   Stream& stream) {
+void write_tensors(CheckpointWriter& writer, RunState& state, const CheckpointOptions& options,
+                   const HuggingFaceConfig& config, Stream& stream) {
   const ParameterTable& table = state.table();
   WorkProgress progress("saving " + writer.path().string(),
                         table.count() + 2 * table.trainable_count());
@@ -85,10 +103,14 @@ void write_tensors(CheckpointWriter& writer, RunState& state, const FrozenFile* 
       progress.add(spec.size());
     };
   };
-  SafetensorsWriter& weights =
-      writer.tensor_file(kWeightsName, huggingface_tensors(tensor_headers(table, "", true)));
-  collect_weights(state, frozen, stream, write_to(weights));
-  weights.finish();
+  if (options.adapter != nullptr) {
+    write_adapter_file(writer, state, adapter_tensors(*options.adapter, config), stream);
+  } else {
+    SafetensorsWriter& weights =
+        writer.tensor_file(kWeightsName, huggingface_tensors(tensor_headers(table, "", true)));
+    collect_weights(state, options.frozen, stream, write_to(weights));
+    weights.finish();
+  }
   std::vector<TensorHeader> headers = tensor_headers(table, kFirstMoment, false);
   const std::vector<TensorHeader> second = tensor_headers(table, kSecondMoment, false);
   headers.insert(headers.end(), second.begin(), second.end());
@@ -98,9 +120,16 @@ void write_tensors(CheckpointWriter& writer, RunState& state, const FrozenFile* 
 }
 
 // The part of the other ranks in write_tensors() of rank 0.
-void send_tensors(RunState& state, const FrozenFile* frozen, Stream& stream) {
+void send_tensors(RunState& state, const CheckpointOptions& options,
+                  const HuggingFaceConfig& config, Stream& stream) {
   const auto nothing = [](const std::string&, const ParameterSpec&, const std::vector<float>&) {};
-  collect_weights(state, frozen, stream, nothing);
+  if (options.adapter != nullptr) {
+    for (const AdapterTensor& tensor : adapter_tensors(*options.adapter, config)) {
+      state.get_weight(state.table().find(tensor.name), nullptr, stream);
+    }
+  } else {
+    collect_weights(state, options.frozen, stream, nothing);
+  }
   collect_moments(state, stream, nothing);
 }
 
@@ -153,16 +182,15 @@ RunPosition read_position(const CheckpointReader& reader) {
 
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed, RunState& state,
-                            Stream& stream, const std::vector<TextFile>& texts, bool only_best,
-                            const FrozenFile* frozen) {
+                            Stream& stream, const CheckpointOptions& options) {
   if (!state.first_rank()) {
-    send_tensors(state, frozen, stream);
+    send_tensors(state, options, config, stream);
     return (root / checkpoint_name(position.step)).string();
   }
   CheckpointWriter writer(root, checkpoint_name(position.step));
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
-  for (const TextFile& file : texts) writer.text_file(file.name, file.text);
-  write_tensors(writer, state, frozen, stream);
+  for (const TextFile& file : options.texts) writer.text_file(file.name, file.text);
+  write_tensors(writer, state, options, config, stream);
   const OptimizerState optimizer = state.optimizer_state(stream);
   const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
   CheckpointState counters = {{"samples", position.samples},
@@ -192,7 +220,7 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
     counters["best_validation_step"] = position.best->step;
     counters["best_validation_loss"] = position.best->loss;
   }
-  if (only_best) counters[kOnlyBestKey] = true;
+  if (options.only_best) counters[kOnlyBestKey] = true;
   if (!position.finite_loss) counters[kLossNotFiniteKey] = true;
   if (!position.protected_checkpoint.empty())
     counters[kProtectedKey] = position.protected_checkpoint;
@@ -214,6 +242,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   check("--dtype", dtype_name(state.dtype()), reader.state("dtype").text("dtype"));
   if (state.first_rank()) check_same_trainable(reader, state.table());
   WorkProgress progress("loading " + path.string(), state.table().count());
+  const bool has_adapters = std::ranges::any_of(state.table().specs(), &ParameterSpec::is_adapter);
   std::vector<float> values;  // of one tensor at a time
   for (const ParameterSpec& spec : state.table().specs()) {
     const auto load = [&](const std::string& name, bool may_be_negative = true) {
@@ -228,8 +257,10 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
       }
       state.broadcast(values, stream);
     };
-    load(huggingface_name(spec.name));
-    state.set_weight(spec, values.data(), stream);
+    if (!has_adapters) {
+      load(huggingface_name(spec.name));
+      state.set_weight(spec, values.data(), stream);
+    }
     progress.add(spec.size());
     if (!spec.trainable) continue;
     load(kFirstMoment + spec.name);

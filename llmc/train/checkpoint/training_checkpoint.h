@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/io/checkpoint/adapter_config.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/models/frozen_file.h"
@@ -20,16 +21,23 @@ namespace llmc {
 
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
 
-// Writes ROOT/step_NNNNNN, with `texts` next to the model. `only_best`: the checkpoint is saved
-// only because of its validation loss. `frozen`: where frozen parameters are copied from; null:
-// from the state. Returns the path of the checkpoint. All ranks call this; rank 0 writes. Throws
+// What a checkpoint has besides the state.
+struct CheckpointOptions {
+  std::vector<TextFile> texts = {};
+  bool only_best = false;              // it is saved only because of its validation loss
+  const FrozenFile* frozen = nullptr;  // where frozen parameters are copied from; null: the state
+  // With an adapter, only that is saved, in the files of PEFT (io/checkpoint/adapter_files.h).
+  const AdapterConfig* adapter = nullptr;
+};
+
+// Writes ROOT/step_NNNNNN. Returns its path. All ranks call this; rank 0 writes. Throws
 // an ElementError on rank 0, and writes nothing, if weights or moments are not finite.
 std::string save_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
                             const RunPosition& position, std::uint64_t seed, RunState& state,
-                            Stream& stream, const std::vector<TextFile>& texts = {},
-                            bool only_best = false, const FrozenFile* frozen = nullptr);
+                            Stream& stream, const CheckpointOptions& options = {});
 
-// Fills `state` from a checkpoint and returns its position. Throws if seed or dtype differ, and if
+// Fills `state` from a checkpoint and returns its position. Weights are left as they are if the
+// state has adapters: load_adapter() loads those. Throws if seed or dtype differ, and if
 // weights or moments are not finite or a second moment is negative.
 RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed, RunState& state,
                             Stream& stream);

@@ -47,7 +47,8 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
                 std::to_string(gpt2_parameters(shape).count()) + " parameters, " +
                 dtype_name(run.precision.dtype) + family_text(shape));
   if (!run.training()) return;
-  if (!run.frozen.empty()) Notice::print(trainable_text(run));
+  const std::string trainable = trainable_text(run);
+  if (!trainable.empty()) Notice::print(trainable);
   Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
                 std::to_string(run.tokens_per_step()) + " tokens (" +
                 std::to_string(run.batch.batch_size) + " sequences x " +

@@ -1,14 +1,34 @@
 #include "llmc/device/device.h"
+#include "llmc/models/load_adapter.h"
 #include "llmc/models/load_weights.h"
 #include "llmc/parallel/run_state.h"
 #include "llmc/train/run/initial_state.h"
 
 namespace llmc {
 
-void set_initial_state(TrainingRunner& runner, const RunConfig& config, bool resumed) {
+namespace {
+
+// The model of --init-from, and its adapter.
+void set_adapted_model(TrainingRunner& runner, RunConfig& config, bool resumed) {
   RunState& state = runner.state();
   Stream& stream = runner.stream();
-  if (!config.model.init_from.empty() && !resumed) {
+  state.initialise(config.seed, stream, true);
+  BaseHash hash;
+  load_weights(config.model.init_from, state, stream, &hash);
+  config.adapter.base_hash = hash.text();
+  if (config.finetune.adapter.empty() || resumed) return;
+  load_adapter(config.finetune.adapter, config.adapter, config.shape, state, stream);
+}
+
+}  // namespace
+
+void set_initial_state(TrainingRunner& runner, RunConfig& config, bool resumed) {
+  RunState& state = runner.state();
+  Stream& stream = runner.stream();
+  const bool has_model = !config.model.init_from.empty();
+  if (has_model && config.adapter.shape.kind != AdapterKind::none) {
+    set_adapted_model(runner, config, resumed);
+  } else if (has_model && !resumed) {
     load_weights(config.model.init_from, state, stream);
   } else {
     state.initialise(config.seed, stream);

@@ -6,8 +6,9 @@
 
 namespace llmc {
 
-// Sets the weights, from --init-from or by the initializers of the table, and the optimizer state.
-// `resumed`: a checkpoint replaces the weights, so those of --init-from are not read.
-void set_initial_state(TrainingRunner& runner, const RunConfig& config, bool resumed);
+// Sets the weights, from --init-from or by the initializers of the table, the adapter, and the
+// optimizer state. `resumed`: a checkpoint replaces what learns, so only an adapter's model is
+// read. On rank 0, sets the hash of that model in config.adapter.
+void set_initial_state(TrainingRunner& runner, RunConfig& config, bool resumed);
 
 }  // namespace llmc

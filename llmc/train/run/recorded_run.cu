@@ -15,6 +15,7 @@
 #include "llmc/config/train_qat_settings.h"
 #include "llmc/config/train_rank_settings.h"
 #include "llmc/config/train_table.h"
+#include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/data/source_list.h"
@@ -119,12 +120,37 @@ std::optional<RecordedRun> find_recorded_run(const Request& request, Exchange& e
   return run;
 }
 
-Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed) {
-  if (resumed) {
-    typed.model.init_from.reset();
-  } else if (typed.model.init_from) {
-    typed.model.init_from = find_float_model("--init-from", *typed.model.init_from);
+namespace {
+
+// The checkpoint of a run with an adapter has only that: it needs the model, too.
+void resolve_weights(Request& typed, const std::optional<RecordedRun>& resumed) {
+  std::optional<std::string>& model = typed.model.init_from;
+  std::optional<std::string>& adapter = typed.finetune.adapter;
+  if (resumed && !is_adapter_directory(resumed->checkpoint)) return model.reset();
+  if (resumed) adapter.reset();
+  if (adapter) adapter = find_adapter("--adapter", *adapter);
+  if (model) {
+    model = find_float_model("--init-from", *model);
+  } else if (resumed) {
+    const std::string recorded = resumed->settings.model.init_from.value_or("");
+    std::error_code ignored;
+    if (std::filesystem::exists(recorded, ignored)) return;
+    fail(resumed->checkpoint.string() + " is an adapter of " + recorded + ", which is not there",
+         "give --init-from with its present place");
+  } else if (adapter) {
+    model = base_of_adapter("--init-from", *adapter);
   }
+}
+
+}  // namespace
+
+std::string adapter_of(const RunConfig& config, const std::optional<RecordedRun>& resumed) {
+  if (!resumed) return config.finetune.adapter;
+  return is_adapter_directory(resumed->checkpoint) ? resumed->checkpoint.string() : "";
+}
+
+Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed) {
+  resolve_weights(typed, resumed);
   const Request known = resumed ? with_recorded(typed, resumed->settings) : typed;
   const std::string error =
       requirement_error(train_settings(), typed,

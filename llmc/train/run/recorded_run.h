@@ -33,8 +33,13 @@ std::optional<RecordedRun> find_recorded_run(const Request& typed);
 // The same on all ranks, which call this together; rank 0 looks for the run.
 std::optional<RecordedRun> find_recorded_run(const Request& request, Exchange& exchange);
 
+// The directory of the adapter that a run begins with: that of the resumed checkpoint, or of
+// --adapter; empty if it has none, or a new one.
+std::string adapter_of(const RunConfig& config, const std::optional<RecordedRun>& resumed);
+
 // The flags that are typed or recorded. Also sets --init-from to the directory of the weights; a
-// checkpoint has weights of its own. Throws if a typed flag needs another one that is neither.
+// checkpoint has weights of its own, unless it is an adapter. Throws if a typed flag needs another
+// one that is neither.
 Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed);
 
 }  // namespace llmc

@@ -35,7 +35,9 @@ std::string next_command(const RunConfig& config, std::int64_t step, const Token
   }
   const std::string& prompt = config.samples.prompt;
   const bool has_files = !tokenizer.files().empty();  // in the checkpoints
-  return "./infer_gpt2 -m " + out + (has_files ? "" : " --tokenizer DIR") + " -p " +
+  const bool has_adapter = config.adapter.shape.kind != AdapterKind::none;
+  const std::string model = has_adapter ? "--adapter " + out : "-m " + out;
+  return "./infer_gpt2 " + model + (has_files ? "" : " --tokenizer DIR") + " -p " +
          (prompt.empty() ? "\"Once upon a time\"" : shell_word(prompt));
 }
 
