@@ -10,6 +10,7 @@
 #include "llmc/io/data/hashed_split.h"
 #include "llmc/io/data/labelled_texts.h"
 #include "test/compressed_samples.h"
+#include "test/eval_samples.h"
 #include "test/support.h"
 #include "test/write_file.h"
 
@@ -60,10 +61,6 @@ struct LabelledFiles {
 
 using Names = std::vector<std::string>;
 using Labels = std::vector<std::int32_t>;
-
-void check_phrases(const std::string& message, const Names& phrases) {
-  for (const std::string& phrase : phrases) CHECK_MESSAGE(contains(message, phrase), message);
-}
 
 std::string json_line(const std::string& text, const std::string& label) {
   return R"({"text": ")" + text + R"(", "label": )" + label + "}\n";
@@ -121,57 +118,57 @@ TEST_CASE("known names are the classes, and may have no text") {
   CHECK(files.read("{}/x.jsonl", names).labels == Labels{2});
   files.add("t.txt", "a\n");
   CHECK(files.read("positive={}/t.txt", names).labels == Labels{1});
-  check_phrases(files.json_error(json_line("a", "3"), names), {"x.jsonl:1", "is 3", "0 to 2"});
-  check_phrases(files.json_error(json_line("a", "\"positiv\""), names),
+  check_message(files.json_error(json_line("a", "3"), names), {"x.jsonl:1", "is 3", "0 to 2"});
+  check_message(files.json_error(json_line("a", "\"positiv\""), names),
                 {"x.jsonl:1", "positiv is unknown", "did you mean positive?",
                  "3 labels negative, positive, neutral"});
-  check_phrases(files.error("good={}/t.txt", names), {"t.txt:1", "good is unknown"});
+  check_message(files.error("good={}/t.txt", names), {"t.txt:1", "good is unknown"});
 }
 
 TEST_CASE("an error in JSON lines names the file, the line, the problem and what is allowed") {
   LabelledFiles files;
   const std::string first = json_line("a", "0");
   const char* const allowed = "integer from 0 to the number of classes - 1, or each with a name";
-  check_phrases(files.json_error(first + "{"), {"x.jsonl:2", "not valid JSON"});
-  check_phrases(files.json_error(first + "[1]"), {"x.jsonl:2", "not a JSON object", "one JSON"});
-  check_phrases(files.json_error(first + json_line("caf\xe9", "1")),
+  check_message(files.json_error(first + "{"), {"x.jsonl:2", "not valid JSON"});
+  check_message(files.json_error(first + "[1]"), {"x.jsonl:2", "not a JSON object", "one JSON"});
+  check_message(files.json_error(first + json_line("caf\xe9", "1")),
                 {"x.jsonl:2", "not UTF-8", "iconv"});
-  check_phrases(files.json_error(""), {"x.jsonl", "no examples"});
-  check_phrases(files.json_error(first + "{\"label\": 1}"),
+  check_message(files.json_error(""), {"x.jsonl", "no examples"});
+  check_message(files.json_error(first + "{\"label\": 1}"),
                 {"x.jsonl:2", "no \"text\"", "\"label\": ..."});
-  check_phrases(files.json_error(first + "{\"text\": 1, \"label\": 1}"),
+  check_message(files.json_error(first + "{\"text\": 1, \"label\": 1}"),
                 {"x.jsonl:2", "\"text\"", "not a string"});
   for (const char* text : {"", " ", "\\t\\n"}) {
-    check_phrases(files.json_error(first + json_line(text, "1")),
+    check_message(files.json_error(first + json_line(text, "1")),
                   {"x.jsonl:2", "the text is empty", "remove the line"});
   }
-  check_phrases(files.json_error(first + "{\"text\": \"b\"}"),
+  check_message(files.json_error(first + "{\"text\": \"b\"}"),
                 {"x.jsonl:2", "no \"label\"", allowed});
   for (const char* label : {"-1", "1.0", "true", "null", "[1]", "1e30", "9223372036854775808"}) {
-    check_phrases(files.json_error(first + json_line("b", label)),
+    check_message(files.json_error(first + json_line("b", label)),
                   {"x.jsonl:2", "\"label\"", "integer of 0 or more"});
   }
   for (const char* label : {"\"\"", "\"a\\nb\""}) {
-    check_phrases(files.json_error(json_line("b", label)), {"x.jsonl:1", "the label", allowed});
+    check_message(files.json_error(json_line("b", label)), {"x.jsonl:1", "the label", allowed});
   }
 }
 
 TEST_CASE("labels with gaps, of two kinds, or of a single class are errors") {
   LabelledFiles files;
   const std::string zero = json_line("a", "0"), name = json_line("b", "\"x\"");
-  check_phrases(files.json_error(zero + json_line("b", "3") + json_line("c", "1")),
+  check_message(files.json_error(zero + json_line("b", "3") + json_line("c", "1")),
                 {"x.jsonl:2", "label is 3", "no line has the label 2"});
-  check_phrases(files.json_error(json_line("b", "1") + json_line("c", "2")),
+  check_message(files.json_error(json_line("b", "1") + json_line("c", "2")),
                 {"x.jsonl:1", "label is 1", "no line has the label 0"});
-  check_phrases(files.json_error(zero + name),
+  check_message(files.json_error(zero + name),
                 {"x.jsonl:2", "label x is a string", "x.jsonl:1 is an integer", "integer from 0"});
-  check_phrases(files.json_error(name + zero),
+  check_message(files.json_error(name + zero),
                 {"x.jsonl:2", "label 0 is an integer", "x.jsonl:1 is a string"});
-  check_phrases(files.json_error(name + name), {"x.jsonl", "label x", "at least two classes"});
-  check_phrases(files.json_error(zero), {"x.jsonl", "label 0", "at least two classes"});
+  check_message(files.json_error(name + name), {"x.jsonl", "label x", "at least two classes"});
+  check_message(files.json_error(zero), {"x.jsonl", "label 0", "at least two classes"});
   files.add("x.jsonl", zero);
   files.add("y.jsonl", name);
-  check_phrases(files.error("{}/*.jsonl"), {"y.jsonl:1", "x.jsonl:1 is an integer"});
+  check_message(files.error("{}/*.jsonl"), {"y.jsonl:1", "x.jsonl:1 is an integer"});
 }
 
 TEST_CASE("an error in a list names the flag or the file and the line") {
@@ -182,17 +179,17 @@ TEST_CASE("an error in a list names the flag or the file and the line") {
   files.add("j.jsonl", json_line("a", "0"));
   for (const char* bad :
        {"", "x", "a={}/n.txt,", "a={}/n.txt,b", "={}/n.txt,b={}/n.txt", "a=,b=x"}) {
-    check_phrases(files.error(bad), {"--labels", "LABEL=FILE,LABEL=FILE"});
+    check_message(files.error(bad), {"--labels", "LABEL=FILE,LABEL=FILE"});
   }
-  check_phrases(files.error("a={}/n.txt,a={}/p.txt"), {"--labels", "label a twice"});
-  check_phrases(files.error("a={}/n.txt"), {"--labels", "only one class", "at least two"});
-  check_phrases(files.error("a={}/p.txt,b={}/n.txt"), {"p.txt:2", "the text is empty"});
-  check_phrases(files.error("a={}/n.txt,b={}/p.txt"), {"n.txt:1", "not UTF-8", "iconv"});
-  check_phrases(files.error("a={}/e.txt,b={}/p.txt"), {"e.txt is empty", "one text on each line"});
-  check_phrases(files.error("a={}/none.txt,b={}/p.txt"), {"none.txt"});
-  check_phrases(files.error("a={}/none*,b={}/p.txt"), {"--labels", "no file matches"});
-  check_phrases(files.error("a={}/j.jsonl,b={}/p.txt"), {"j.jsonl", "their own labels"});
-  check_phrases(files.error("{}/none.jsonl"), {"none.jsonl"});
+  check_message(files.error("a={}/n.txt,a={}/p.txt"), {"--labels", "label a twice"});
+  check_message(files.error("a={}/n.txt"), {"--labels", "only one class", "at least two"});
+  check_message(files.error("a={}/p.txt,b={}/n.txt"), {"p.txt:2", "the text is empty"});
+  check_message(files.error("a={}/n.txt,b={}/p.txt"), {"n.txt:1", "not UTF-8", "iconv"});
+  check_message(files.error("a={}/e.txt,b={}/p.txt"), {"e.txt is empty", "one text on each line"});
+  check_message(files.error("a={}/none.txt,b={}/p.txt"), {"none.txt"});
+  check_message(files.error("a={}/none*,b={}/p.txt"), {"--labels", "no file matches"});
+  check_message(files.error("a={}/j.jsonl,b={}/p.txt"), {"j.jsonl", "their own labels"});
+  check_message(files.error("{}/none.jsonl"), {"none.jsonl"});
 }
 
 TEST_CASE("texts with several labels are counted, and the first one is reported") {
@@ -221,7 +218,7 @@ TEST_CASE("fractions of a split are two or three integers") {
   CHECK(two.test == 0);
   for (const char* bad : {"", "80", "80/", "/10", "0/10/10", "80/10/10/0", "80/10/10/", "8.0/1",
                           "80/-1", "80/+1", "80 /10", "1000001/1", "99999999999999999999/1"}) {
-    check_phrases(complaint([&] { parse_split_fractions(bad, "--split"); }),
+    check_message(complaint([&] { parse_split_fractions(bad, "--split"); }),
                   {"--split '" + std::string(bad) + "'", "TRAIN/VALIDATION/TEST", "80/10/10"});
   }
 }
@@ -283,17 +280,17 @@ TEST_CASE("a split contains each text in one part, in order and in proportion") 
 TEST_CASE("a part without a text, and a class without a text for training, are errors") {
   LabelledTexts texts{
       .source = "x", .texts = {"a", "b"}, .labels = {0, 1}, .label_names = {"n", "p"}};
-  check_phrases(complaint([&] {
+  check_message(complaint([&] {
                   split_labelled_texts(texts, {1'000'000, 1, 0});
                 }),
                 {"x has 2 examples", "validation part", "more examples"});
-  check_phrases(complaint([&] { split_labelled_texts(texts, {1'000'000, 0, 1}); }), {"test part"});
-  check_phrases(complaint([&] {
+  check_message(complaint([&] { split_labelled_texts(texts, {1'000'000, 0, 1}); }), {"test part"});
+  check_message(complaint([&] {
                   split_labelled_texts(texts, {1, 1'000'000, 0});
                 }),
                 {"training part"});
   texts.label_names.push_back("none");
-  check_phrases(complaint([&] {
+  check_message(complaint([&] {
                   split_labelled_texts(texts, {1, 0, 0});
                 }),
                 {"label none", "training part"});

@@ -7,6 +7,7 @@
 #include "test/fuzz/bpe_files.h"
 #include "test/fuzz/command_line.h"
 #include "test/fuzz/compressed_file.h"
+#include "test/fuzz/conversations.h"
 #include "test/fuzz/documents.h"
 #include "test/fuzz/encode.h"
 #include "test/fuzz/eval_files.h"
@@ -52,6 +53,7 @@ inline constexpr std::array kTargets = {Target{"token_file", token_file},
                                         Target{"json_lines", json_lines},
                                         Target{"eval_files", eval_files},
                                         Target{"labelled_texts", labelled_texts},
+                                        Target{"conversations", conversations},
                                         Target{"run_log", run_log},
                                         Target{"tokenize_progress", tokenize_progress},
                                         Target{"source_list", source_list},
