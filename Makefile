@@ -268,7 +268,7 @@ GROUP_model.cu       := family scheduler scheduler_int8 scheduler_kv8 device dev
 GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file stored_names \
                         megatron_file safetensors safetensors_damage tokenizer_files
-GROUP_text.cpp       := added_tokens base_log batches compressed_file data_sources documents eval_files infer_text input_file lines near_duplicates prompt_list race \
+GROUP_text.cpp       := added_tokens base_log batches classification_metrics compressed_file conversations data_sources documents eval_files infer_text input_file labelled_texts lines near_duplicates padded_batches prompt_list race \
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
                         memory_limits worker_pool infer_settings interruption io_queue log_lock mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \

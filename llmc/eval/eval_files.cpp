@@ -1,42 +1,16 @@
 #include "llmc/eval/eval_files.h"
 
-#include <functional>
 #include <iterator>
 #include <utility>
 
 #include "llmc/base/error.h"
+#include "llmc/base/file.h"
 #include "llmc/base/json.h"
-#include "llmc/base/lines.h"
-#include "llmc/io/data/compressed_file.h"
-#include "llmc/io/data/text_encoding.h"
+#include "llmc/io/data/json_objects.h"
 
 namespace llmc {
 
 namespace {
-
-std::string text_field(const Json& object, const std::string& key, const std::string& location) {
-  const Json* value = json_member(object, key);
-  if (value == nullptr) fail(location + " has no \"" + key + "\"");
-  return json_text(*value, location + ": \"" + key + "\"");
-}
-
-// Calls read(object, line number, name of the line in errors) for each line that is not blank, up
-// to `limit` objects (0: all). Throws if there is none.
-void for_each_object(
-    const std::string& path, std::int64_t limit,
-    const std::function<void(const Json&, std::int64_t, const std::string&)>& read) {
-  const TextInput file(path);
-  const std::string_view text = file.text();
-  warn_about_encoding(text, path);
-  std::int64_t objects = 0;
-  for (Lines lines(text); (limit == 0 || objects < limit) && lines.next_filled(); ++objects) {
-    const std::string location = path + ":" + std::to_string(lines.number());
-    const Json object = parse_json(lines.line(), location);
-    if (!object.is_object()) fail(location + " is not a JSON object");
-    read(object, lines.number(), location);
-  }
-  if (objects == 0) fail(path + " contains no examples", "give one JSON object per line");
-}
 
 // Some copies of the data have the number in quotes.
 std::size_t read_label(const Json& object, std::size_t endings, const std::string& location) {
@@ -78,10 +52,10 @@ std::vector<std::string> read_endings(const Json& object, const std::string& loc
 // "ctx" is made.
 std::string read_context(const Json& object, const std::string& location) {
   if (json_member(object, "ctx") != nullptr || json_member(object, "ctx_a") == nullptr) {
-    return text_field(object, "ctx", location);
+    return json_text_field(object, "ctx", location);
   }
-  const std::string first = text_field(object, "ctx_a", location);
-  const std::string second = text_field(object, "ctx_b", location);
+  const std::string first = json_text_field(object, "ctx_a", location);
+  const std::string second = json_text_field(object, "ctx_b", location);
   return first.empty() || second.empty() ? first + second : first + " " + second;
 }
 
@@ -108,7 +82,7 @@ RaceExample read_race_question(const Json& object, const std::string& article, s
   for (const char* key : {"options", "answer"}) {
     if (json_member(object, key) == nullptr) fail(location + " has no \"" + key + "\"");
   }
-  return {line, article, text_field(object, "question", location),
+  return {line, article, json_text_field(object, "question", location),
           read_race_options(object["options"], location + ": \"options\""),
           read_race_answer(object["answer"], location + ": \"answer\"")};
 }
@@ -143,14 +117,14 @@ std::vector<RaceExample> read_race_article(const Json& object, const std::string
 std::vector<LambadaExample> read_lambada(const std::string& path, std::int64_t limit) {
   std::vector<LambadaExample> examples;
   const auto read = [&](const Json& object, std::int64_t line, const std::string& location) {
-    std::string text = text_field(object, "text", location);
+    std::string text = json_text_field(object, "text", location);
     text.erase(text.find_last_not_of(" \t\r\n") + 1);
     const std::size_t space = text.rfind(' ');
     const bool has_two_words = space != std::string::npos && space > 0;
     if (!has_two_words) fail(location + ": \"text\" has no word before its last one");
     examples.push_back({line, text.substr(0, space), text.substr(space)});
   };
-  for_each_object(path, limit, read);
+  for_each_json_object(path, limit, read);
   return examples;
 }
 
@@ -163,14 +137,14 @@ std::vector<HellaSwagExample> read_hellaswag(const std::string& path, std::int64
     example.label = read_label(object, example.endings.size(), location);
     examples.push_back(std::move(example));
   };
-  for_each_object(path, limit, read);
+  for_each_json_object(path, limit, read);
   return examples;
 }
 
 std::vector<RaceExample> read_race(const std::string& path, std::int64_t limit) {
   std::vector<RaceExample> examples;
   const auto read = [&](const Json& object, std::int64_t line, const std::string& location) {
-    const std::string article = text_field(object, "article", location);
+    const std::string article = json_text_field(object, "article", location);
     if (article.empty()) fail(location + ": \"article\" is empty");
     if (json_member(object, "questions") == nullptr) {
       examples.push_back(read_race_question(object, article, line, location));
@@ -180,7 +154,7 @@ std::vector<RaceExample> read_race(const std::string& path, std::int64_t limit) 
       examples.push_back(std::move(example));
     }
   };
-  for_each_object(path, limit, read);
+  for_each_json_object(path, limit, read);
   if (limit > 0 && std::ssize(examples) > limit) {
     examples.resize(static_cast<std::size_t>(limit));
   }

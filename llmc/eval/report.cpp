@@ -40,6 +40,21 @@ std::string summary(const EvalResult& result) {
   return text + " (" + std::to_string(result.examples) + " examples)";
 }
 
+std::string aligned_columns(const std::vector<std::vector<std::string>>& table) {
+  std::vector<std::size_t> widths(table[0].size(), 0);
+  for (const auto& row : table) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : table) {
+    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+      text += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
 std::string eval_table(const std::vector<EvalResult>& results) {
   std::string text;
   std::vector<std::vector<std::string>> table = {
@@ -50,17 +65,7 @@ std::string eval_table(const std::vector<EvalResult>& results) {
       table.push_back(table_row(result, metric));
     }
   }
-  std::vector<std::size_t> widths(table[0].size(), 0);
-  for (const auto& row : table) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : table) {
-    for (std::size_t i = 0; i + 1 < row.size(); ++i) {
-      text += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    }
-    text += row.back() + "\n";
-  }
-  return text;
+  return text + aligned_columns(table);
 }
 
 }  // namespace llmc

@@ -24,6 +24,9 @@ LogRecord log_record(const EvalResult& result, std::int64_t step);
 // "lambada FILE: accuracy 0.325, perplexity 35.1 (5153 examples)"
 std::string summary(const EvalResult& result);
 
+// One line per row. Spaces align all columns except the last one; rows have equal lengths.
+std::string aligned_columns(const std::vector<std::vector<std::string>>& table);
+
 // A line `# TASK FILE: protocol` per task, then the table: a line of titles and one line per
 // metric. Spaces separate the columns; the file is the last one because its name can contain
 // spaces.

@@ -8,6 +8,7 @@
 #include "test/fuzz/bpe_files.h"
 #include "test/fuzz/command_line.h"
 #include "test/fuzz/compressed_file.h"
+#include "test/fuzz/conversations.h"
 #include "test/fuzz/documents.h"
 #include "test/fuzz/encode.h"
 #include "test/fuzz/eval_files.h"
@@ -15,6 +16,7 @@
 #include "test/fuzz/huggingface_weights.h"
 #include "test/fuzz/json.h"
 #include "test/fuzz/json_lines.h"
+#include "test/fuzz/labelled_texts.h"
 #include "test/fuzz/llmc_model.h"
 #include "test/fuzz/manifest.h"
 #include "test/fuzz/megatron.h"
@@ -52,6 +54,8 @@ inline constexpr std::array kTargets = {Target{"token_file", token_file},
                                         Target{"documents", documents},
                                         Target{"json_lines", json_lines},
                                         Target{"eval_files", eval_files},
+                                        Target{"labelled_texts", labelled_texts},
+                                        Target{"conversations", conversations},
                                         Target{"run_log", run_log},
                                         Target{"tokenize_progress", tokenize_progress},
                                         Target{"source_list", source_list},

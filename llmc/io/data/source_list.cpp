@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -37,17 +36,6 @@ std::size_t find_plain(std::string_view text, char character, std::size_t from) 
     }
   }
   return text.npos;
-}
-
-// Removes each backslash that escapes a comma, a colon or a backslash.
-std::string unescape(std::string_view text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char next = at + 1 < text.size() ? text[at + 1] : '\0';
-    if (text[at] == '\\' && (next == ',' || next == ':' || next == '\\')) ++at;
-    out += text[at];
-  }
-  return out;
 }
 
 // The opposite: puts a backslash before each comma, colon and backslash.
@@ -92,6 +80,13 @@ std::int64_t billionths(const std::string& text, const std::string& flag) {
   return std::stoll(integer_part + fraction);
 }
 
+// Returns whether a name is a glob pattern.
+bool is_pattern(const std::string& name) {
+  return name.find_first_of("*?[") != name.npos;
+}
+
+}  // namespace
+
 std::vector<std::string> split_list(const std::string& text) {
   if (exists(text)) return {text};
   std::vector<std::string> items;
@@ -103,12 +98,15 @@ std::vector<std::string> split_list(const std::string& text) {
   return items;
 }
 
-// Returns whether a name is a glob pattern.
-bool is_pattern(const std::string& name) {
-  return name.find_first_of("*?[") != name.npos;
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char next = at + 1 < text.size() ? text[at + 1] : '\0';
+    if (text[at] == '\\' && (next == ',' || next == ':' || next == '\\')) ++at;
+    out += text[at];
+  }
+  return out;
 }
-
-}  // namespace
 
 }  // namespace source_list_detail
 

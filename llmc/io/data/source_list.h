@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llmc/io/data/interleave.h"
@@ -24,6 +25,12 @@ struct SourceList {
 namespace source_list_detail {
 
 bool exists(const std::string& path);
+
+// Returns the items between the commas of a list, with their backslashes.
+std::vector<std::string> split_list(const std::string& text);
+
+// Removes each backslash that escapes a comma, a colon or a backslash.
+std::string unescape(std::string_view text);
 
 }  // namespace source_list_detail
 
