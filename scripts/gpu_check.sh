@@ -9,6 +9,7 @@
 #   train     GPT-2 124M next to PyTorch: 200 losses from the same weights and batches, then speed
 #   ranks     several ranks next to one: one GPU that 2, 4 and 8 ranks share, or one GPU per rank
 #   memory    --recompute and --offload: the same bits, and their cost with GPT-2 1558M and 8.3 billion parameters
+#   finetune  frozen parts, LoRA and IA3: the bits that must agree, and time and memory next to all weights
 #   bench     every kernel against the roofs measured here, then PyTorch's
 #   infer     generation with GPT-2 124M and 1558M next to PyTorch: prompts, and tokens at four contexts
 #   int8      INT8 generation with the same models next to floats and PyTorch: which gain, and which marks
@@ -40,8 +41,8 @@ done
 phase=${words[0]:-} out=${words[1]:-}
 [ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 2 ] || usage_error "give a phase and a folder for the results"
 case $phase in
-  profile | correct | train | ranks | memory | bench | infer | int8) ;;
-  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, memory, bench, infer, int8" ;;
+  profile | correct | train | ranks | memory | finetune | bench | infer | int8) ;;
+  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, memory, finetune, bench, infer, int8" ;;
 esac
 if [ -z "$out" ]; then
   [ $dry -eq 1 ] || usage_error "give a folder for the results of phase $phase"
@@ -299,6 +300,20 @@ phase_memory() {
   step build 300 build.log "${make[@]}" "$build/train_gpt2"
   step memory 450 output.log "$PYTHON" scripts/gpu_check/memory.py --program "$build/train_gpt2" --device $device \
     --work "$work/memory" --seconds $((PHASE_SECONDS - SECONDS - 20)) "${dry_flag[@]}"
+}
+
+# ---- phase: finetune --------------------------------------------------------------------------
+phase_finetune() {
+  local dry_flag=()
+  [ $dry -eq 0 ] || dry_flag=(--dry)
+  step build 300 build.log "${make[@]}" "$build/train_gpt2"
+  if ! "$PYTHON" -c 'import numpy' 2>/dev/null; then
+    [ $dry -eq 1 ] || stop_at finetune "$PYTHON cannot import NumPy"
+    not_run finetune "$PYTHON cannot import NumPy"
+    return
+  fi
+  step finetune 400 output.log "$PYTHON" scripts/gpu_check/finetune.py --program "$build/train_gpt2" --device $device \
+    --work "$work/finetune" --seconds $((PHASE_SECONDS - SECONDS - 20)) "${dry_flag[@]}"
 }
 
 # ---- phase: bench -----------------------------------------------------------------------------

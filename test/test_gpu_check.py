@@ -133,6 +133,29 @@ def test_runs_in_less_memory_must_have_the_bits_of_the_plain_run(folder):
             expect(memory.check_bits(Runs(planted)) == right, planted)
 
 
+def test_fine_tuning_must_begin_with_the_loss_of_the_model_and_keep_its_bits(folder):
+    finetune = helper("finetune")
+    finetune.write_weights = lambda path, sizes: path
+    base, plain = ([{"loss": 4.0, "grad_norm": norm}, {"loss": 3.0, "grad_norm": 1.0}] for norm in (2.0, 0.5))
+    other_begin, other_end = ([{"loss": first, "grad_norm": 0.5}, {"loss": 3.0, "grad_norm": last}]
+                              for first, last in ((4.0001, 1.0), (4.0, 1.0 + 1e-15)))
+
+    class Runs:
+        text, options = folder / "text.txt", argparse.Namespace(work=folder)
+
+        def __init__(self, adapted, recomputed):
+            self.adapted, self.recomputed = adapted, recomputed
+
+        def steps(self, *arguments):
+            if "--lora" not in arguments and "--ia3" not in arguments:
+                return base
+            return self.recomputed if "--recompute" in arguments else self.adapted
+    for adapted, recomputed, right in ((plain, plain, True), (other_begin, other_begin, False), (plain, other_end, False),
+                                       (plain, None, False), (None, None, False)):
+        with contextlib.redirect_stdout(None):
+            expect(finetune.check_bits(Runs(adapted, recomputed)) == right, (adapted, recomputed))
+
+
 def start(folder, *arguments, **environment):
     return subprocess.run(["bash", str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, timeout=120,
                           env={**os.environ, **environment})
