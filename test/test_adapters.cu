@@ -58,7 +58,7 @@ struct Matrix {
   double operator()(std::int64_t i, std::int64_t j) const { return values[i * columns + j]; }
 };
 
-// What an adapter of a layer does to its weight (K, N) and bias (N), and the gradients of its
+// The change of a layer's weight (K, N) and bias (N) by its adapter, and the gradients of its
 // parameters, from those of the changed weight and bias. From the definitions in adapter_shape.h.
 struct Definition {
   const AdapterShape& shape;

@@ -122,7 +122,7 @@ def test_an_adapter_is_resumed_to_the_bit_and_evaluated_with_its_base(program):
         tuned = program.run("--adapter", kind, *evaluation, *(flags[1:] if kind == "kv" else [])).stdout
         plain = program.run("--init-from", "base", *evaluation).stdout
         expect(float(tuned.split()[1]) < float(plain.split()[1]), f"{kind}: {tuned} after {plain}")
-    # It goes on from an adapter, in a run of its own.
+    # Another run begins with the adapter.
     program.run(*DATA, "--adapter", "lora", "--steps", 1, "--lr", 0, "--out", "more")
     expect(read_safetensors(program.folder / "more/step_000001/adapter_model.safetensors") ==
            read_safetensors(program.folder / "lora/step_000004/adapter_model.safetensors"), "--adapter changes values")

@@ -102,7 +102,7 @@ constexpr NamesOfFlag kTrainNames[] = {
      "--cp --context-parallel --context-parallel-size --ring-attention --ulysses"},
     {"--device and the launcher set the place of a rank; MASTER_ADDR and MASTER_PORT the address",
      "--local-rank --node-rank --master-addr --master-port --rdzv-endpoint"},
-    {"--lora R trains LoRA adapters of rank R, --ia3 trains IA3, --adapter DIR goes on from one",
+    {"--lora R trains LoRA adapters of rank R, --ia3 trains IA3, --adapter DIR continues one",
      "--lora-rank --lora-r --use-lora --peft --peft-type --adapter-path"},
     {"LoRA on an INT8 or 4-bit model is not supported; --lora R trains adapters of a float model",
      "--qlora"},

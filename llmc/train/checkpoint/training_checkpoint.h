@@ -21,7 +21,7 @@ namespace llmc {
 
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
 
-// What a checkpoint has besides the state.
+// The parts of a checkpoint that are not the state.
 struct CheckpointOptions {
   std::vector<TextFile> texts = {};
   bool only_best = false;              // it is saved only because of its validation loss
