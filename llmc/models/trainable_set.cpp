@@ -78,13 +78,13 @@ AdapterConfig read_adapter(const RunConfig& config, const std::string& directory
     fail("--adapter " + directory + " has a classifier, which train_gpt2 does not train",
          "give an adapter of a language model (task_type CAUSAL_LM)");
   }
-  const AdapterConfig asked = new_adapter(config.finetune, config.shape);
-  if (asked.shape.kind == AdapterKind::none) return adapter;
-  if (asked.shape.kind != adapter.shape.kind || asked.shape.layers != adapter.shape.layers) {
+  const AdapterConfig expected = new_adapter(config.finetune, config.shape);
+  if (expected.shape.kind == AdapterKind::none) return adapter;
+  if (expected.shape.kind != adapter.shape.kind || expected.shape.layers != adapter.shape.layers) {
     fail_usage("the flags ask for another adapter than that of " + directory,
                "resume with the --lora and --ia3 flags of the run");
   }
-  adapter.shape.dropout = asked.shape.dropout;
+  adapter.shape.dropout = expected.shape.dropout;
   return adapter;
 }
 

@@ -54,9 +54,9 @@ __device__ __forceinline__ Floats<N> sum_rows(std::int64_t column, std::int64_t 
 
 // For each column c of tile number `tile` (below `columns`, a multiple of 8), one thread calls
 // use(c, sum over i < count). load.operator()<N>(i, c) returns the numbers of row i in the columns
-// c to c + N - 1, of which T says how many to load at a time. Warp w adds rows w, w + W, w + 2W,
-// ... (W warps), then the warps' sums are added in warp order. The whole block calls this function,
-// once per kernel.
+// c to c + N - 1; T sets how many are loaded at a time. Warp w adds rows w, w + W, w + 2W, ... (W
+// warps), then the warps' sums are added in warp order. The whole block calls this function, once
+// per kernel.
 template <class T, class Load, class Use>
 __device__ __forceinline__ void block_sum_of_columns(std::int64_t columns, std::int64_t tile,
                                                      std::int64_t count, Load load, Use use) {

@@ -39,7 +39,7 @@ struct KeptInputs {
 };
 KeptInputs kept_inputs(const ParameterTable& table, const RunShape& run);
 
-// What the adapters of the linear layers of a block keep (nn/linear.h).
+// The sizes of what the adapters of a block keep (nn/linear.h).
 struct AdapterSizes {
   // The largest R, with padding, by layer in the order of kLinearLayers; 0: the layer has no LoRA.
   std::array<std::int64_t, 4> ranks{};
