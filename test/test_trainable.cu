@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/config/train_table.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/trainable_set.h"
 #include "llmc/parallel/training_runner.h"
@@ -212,7 +213,7 @@ TEST_SUITE("trainable") {
   }
 
   TEST_CASE("patterns choose whole names, and a pipeline loses the passes below what learns") {
-    RunConfig config;
+    RunConfig config = default_run_config();
     config.shape = options_with({}, 1).config();
     config.shape.layers = 12;
     const std::vector<std::string> names = parameter_names(config.shape);
