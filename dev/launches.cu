@@ -101,6 +101,42 @@ void train(const ModelConfig& config, Attention attention, Printer& printer) {
   stream.synchronize();
 }
 
+// Runs initialisation and a training step of an adapter, of one block.
+template <class T>
+void train_adapter(const ModelConfig& config, const AdapterShape& adapters, Printer& printer) {
+  RunShape shape{.B = 1, .T = config.context};
+  shape.adapters = adapters;
+  TrainingEngine<T> engine(config, shape);
+  Stream& stream = engine.stream();
+  stream.observe(&printer);
+  engine.allocate();
+  TrainingState<T>& state = engine.state();
+  state.initialise(1, stream);
+  state.begin_step(stream);
+  const auto tokens = some_tokens(shape.rows(), config.vocabulary);
+  const DeviceBatch batch = engine.runner().put(
+      prepare({.B = shape.B, .T = shape.T, .inputs = tokens, .targets = tokens}));
+  const LossOptions loss{.scale = 1, .sum = state.loss()};
+  engine.runner().forward_backward(batch, loss, {.dropout = {.adapter = adapters.dropout}});
+  stream.synchronize();
+}
+
+// Runs LoRA and both forms of IA3.
+template <class T>
+void train_adapters(const ModelConfig& config, Printer& printer) {
+  AdapterShape lora{.kind = AdapterKind::lora, .dropout = 0.1};
+  for (const char* layer : kLinearLayers) {
+    lora.layers.push_back({.layer = std::string("h.0.") + layer, .rank = 8});
+  }
+  train_adapter<T>(config, lora, printer);
+  AdapterShape ia3{.kind = AdapterKind::ia3,
+                   .layers = {{.layer = "h.0.attn.c_attn"}, {.layer = "h.0.mlp.c_proj"}}};
+  for (const bool fixes_query : {false, true}) {
+    ia3.fixes_query = fixes_query;
+    train_adapter<T>(config, ia3, printer);
+  }
+}
+
 // Runs a prompt and one more token.
 template <class T, class KV = T>
 void generate(const ModelConfig& config, Printer& printer) {
@@ -229,6 +265,7 @@ void run_all(Printer& printer) {
   for (const std::int64_t C : {128, 768, 1024, 1280, 1600, 2112}) {
     train<T>(width(C, 64), Attention::flash, printer);
     generate<T>(width(C, 64), printer);
+    train_adapters<T>(width(C, 64), printer);
   }
   train<T>(width(768, 64), Attention::standard, printer);
   for (const std::int64_t HS : {32, 128}) {
