@@ -1,16 +1,40 @@
 #include "llmc/models/pretrained.h"
 
 #include <algorithm>
+#include <array>
 #include <system_error>
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/similar_path.h"
+#include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/generation_config.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
 
 namespace llmc {
+
+namespace {
+
+// Whether a directory has an adapter, but no weights of a model.
+bool holds_only_adapter(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  return is_adapter_directory(directory) &&
+         std::ranges::none_of(
+             std::to_array({kWeightsName, kWeightsIndexName, "pytorch_model.bin",
+                            "pytorch_model.bin.index.json"}),
+             [&](const char* name) { return std::filesystem::exists(directory / name, ignored); });
+}
+
+void refuse_adapter(const std::string& flag, const std::filesystem::path& path) {
+  if (!holds_only_adapter(path)) return;
+  fail(flag + " " + path.string() + " holds an adapter, not a model",
+       flag == "--model" ? "give it with --adapter, and its base model with --model"
+                         : "give a model; `infer_gpt2 merge BASE ADAPTER OUT` makes one from an "
+                           "adapter and its base model");
+}
+
+}  // namespace
 
 std::string find_pretrained(const std::string& flag, const std::string& path) {
   if (is_llmc_model_file(path)) return path;
@@ -23,6 +47,7 @@ std::string find_pretrained(const std::string& flag, const std::string& path) {
          "give a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
          "llm.c (.bin)");
   }
+  refuse_adapter(flag, path);
   if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) {
     require_safetensors(path);
     return path;
@@ -32,8 +57,53 @@ std::string find_pretrained(const std::string& flag, const std::string& path) {
     fail(flag + " " + path + " contains no " + kConfigName + " and no valid checkpoint",
          "give a directory that transformers saved, a checkpoint of train_gpt2 or its --out");
   }
+  refuse_adapter(flag, *newest);
   Notice::print(flag + ": " + newest->string() + ", the newest valid checkpoint of " + path);
   return newest->string();
+}
+
+std::string find_adapter(const std::string& flag, const std::string& path) {
+  if (is_adapter_directory(path)) return path;
+  const std::string hint =
+      "give a directory that PEFT's save_pretrained wrote, a checkpoint with an adapter, or the "
+      "--out of its run";
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    const bool file = std::filesystem::exists(path, ignored);
+    fail(flag + " " + path +
+             (file ? " is not a directory" : " does not exist" + did_you_mean_path(path)),
+         hint);
+  }
+  const bool is_model = std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored);
+  const auto newest = is_model ? std::nullopt : newest_valid_checkpoint(path);
+  if (is_model || (newest && !is_adapter_directory(*newest))) {
+    fail(flag + " " + (newest ? newest->string() : path) +
+             " holds a model, not an adapter: it has "
+             "no " +
+             kAdapterConfigName,
+         hint);
+  }
+  if (!newest) {
+    fail(flag + " " + path + " contains no " + kAdapterConfigName + " and no valid checkpoint",
+         hint);
+  }
+  Notice::print(flag + ": " + newest->string() + ", the newest valid checkpoint of " + path);
+  return newest->string();
+}
+
+std::string find_adapter_base(const std::string& adapter) {
+  const AdapterBases bases = read_adapter_bases(adapter);
+  std::error_code ignored;
+  for (const std::string& base : {bases.config, bases.own}) {
+    if (base.empty() || !std::filesystem::exists(base, ignored)) continue;
+    Notice::print("--model: " + base + ", the base model that " + adapter + " names");
+    return base;
+  }
+  const std::string& name = bases.config.empty() ? bases.own : bases.config;
+  fail("--model is required: " + adapter +
+           (name.empty() ? " names no base model"
+                         : " names the base model " + printable(name) + ", which is no directory"),
+       "give the directory of the base model with -m BASE");
 }
 
 std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path) {

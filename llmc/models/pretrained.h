@@ -18,11 +18,18 @@ namespace llmc {
 
 // Returns the path of the weights that `path` names: a Hugging Face directory, a checkpoint or an
 // llm.c model file itself; for the --out directory of a run, its newest valid checkpoint, which is
-// reported on stderr. Throws for anything else; the error names `flag`.
+// reported on stderr. Throws for anything else, such as an adapter; the error names `flag`.
 std::string find_pretrained(const std::string& flag, const std::string& path);
 
 // How the weights of a directory are INT8; nothing for float weights and llm.c's model files.
 std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path);
+
+// Like find_pretrained(), for an adapter: its directory, or the newest valid checkpoint of its run.
+std::string find_adapter(const std::string& flag, const std::string& path);
+
+// The base model that an adapter names, which is reported on stderr. Throws if it names none, or
+// one that is not on this machine.
+std::string find_adapter_base(const std::string& adapter);
 
 // Throws that a model is INT8. Errors call it `name`, such as "--base DIR".
 [[noreturn]] void refuse_quantized(const std::string& name);
