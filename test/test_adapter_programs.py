@@ -76,7 +76,8 @@ def test_a_merged_directory_writes_the_text_of_merging_at_load(program):
     for name, config in (("lora", LORA), ("ia3", IA3)):
         adapter(program, name, config)
         merged = merge(program, base, name, f"merged-{name}")
-        for flags in ([], ["--dtype", "bf16"], ["--quant", "w8"], ["--quant", "w8a8"], ["--kv-dtype", "int8"]):
+        for flags in ([], ["--dtype", "bf16"], ["--quant", "w8"], ["--quant", "w8a8"], ["--kv-dtype", "int8"],
+                      ["--quant", "w8a8", "--calibrate", "text.txt"]):
             at_load = generate(program, "-m", base, "--adapter", name, *flags, *TEXT_FLAGS)
             expect(generate(program, "-m", merged, *flags, *TEXT_FLAGS) == at_load, f"{name} {flags}: another text")
             expect(at_load["logprobs"] != plain["logprobs"], f"{name} changes nothing, so this test detects nothing")

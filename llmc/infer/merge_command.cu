@@ -1,8 +1,7 @@
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llmc/base/file.h"
@@ -17,6 +16,7 @@
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/models/loadable_weights.h"
 #include "llmc/models/merge_adapter.h"
 #include "llmc/models/pretrained.h"
 #include "llmc/nn/parameter_table.h"
@@ -50,8 +50,8 @@ class FileWeights final : public LoadableWeights {
   SafetensorsWriter writer_;
 };
 
-std::string card_text(const std::string& name, const std::string& base, const std::string& adapter,
-                      const AdapterConfig& config) {
+std::string merged_card_text(const std::string& name, const std::string& base,
+                             const std::string& adapter, const AdapterConfig& config) {
   using namespace model_card_detail;
   std::vector<std::pair<std::string, std::string>> rows = {{"base model", code(base)},
                                                            {"adapter", code(adapter)}};
@@ -78,7 +78,7 @@ void merge_model(const InferConfig& settings) {
   const std::filesystem::path& folder = out.open(base);
   write_file(folder / kConfigName, change_config_dtype(float_config_text(base, config), "float32"));
   write_file(folder / kModelCardName,
-             card_text(out.path().filename().string(), base, adapter, adapter_config));
+             merged_card_text(out.path().filename().string(), base, adapter, adapter_config));
   Stream stream;
   FileWeights weights(table, folder / kWeightsName);
   load_merged_weights(base, adapter, weights, stream);
