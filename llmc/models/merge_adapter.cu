@@ -109,14 +109,9 @@ void AdapterMerge::scale_by_ia3(const std::string& layer, const ParameterSpec& s
   if (is_bias && !scales_outputs) return;
   const std::vector<float> vector = load(layer + ".ia3_l");
   const auto columns = static_cast<std::size_t>(spec.shape.back());
-  if (!scales_outputs) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] *= vector[i / columns];
-    return;
-  }
-  // The vector belongs to the last columns: without fixes_query to all of them.
-  const std::size_t first = columns - vector.size();
-  for (std::size_t row = 0; row < values.size(); row += columns) {
-    for (std::size_t i = 0; i < vector.size(); ++i) values[row + first + i] *= vector[i];
+  // c_attn's vector has ones for queries if the adapter leaves them unchanged.
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] *= vector[scales_outputs ? i % columns : i / columns];
   }
 }
 
