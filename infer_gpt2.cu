@@ -12,12 +12,12 @@
 #include "llmc/config/infer_table.h"      // the flags
 #include "llmc/device/select.h"           // select_device: GPU or host
 #include "llmc/eval/quality_commands.h"   // perplexity, score
+#include "llmc/infer/find_models.h"       // find_models: directories of weights
 #include "llmc/infer/generate_command.h"  // generate_texts, interact
 #include "llmc/infer/job.h"               // make_job: model, tokenizer and prompts, all checked
-#include "llmc/infer/quant_mode.h"        // resolve_quant
+#include "llmc/infer/merge_command.h"     // merge_model
 #include "llmc/infer/quantize_command.h"  // quantize_model
 #include "llmc/infer/speed_bench.h"       // bench
-#include "llmc/models/pretrained.h"       // find_pretrained
 
 namespace llmc {
 
@@ -26,6 +26,7 @@ void run(const InferConfig& settings) {
   SignalRequest::set_work(command.empty() ? "before the first text"
                                           : "in " + command + ": it is not complete");
   if (command == "quantize") return quantize_model(settings);
+  if (command == "merge") return merge_model(settings);
   if (command == "perplexity") return perplexity(settings);
   if (command == "score") return score(settings);
   if (command == "bench") return bench(settings);
@@ -47,11 +48,7 @@ int main(int argc, char** argv) {
   try {
     InferConfig settings = resolve(request);
     Notice::set_quiet(settings.quiet);
-    if (!settings.model.empty()) {
-      settings.model = find_pretrained("--model", settings.model);
-      resolve_quant(request, settings);
-    }
-    if (!settings.base.empty()) settings.base = find_float_model("--base", settings.base);
+    find_models(request, settings);
     select_device(choice_name(settings.device), argv);
     run(settings);
     return kExitOk;

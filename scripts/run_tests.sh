@@ -250,6 +250,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   script stop_programs test/test_stop_programs.py "$out" ${case_filter:+"$case_filter"}
   script offload_programs test/test_offload_programs.py "$out" ${case_filter:+"$case_filter"}
   script finetune_programs test/test_finetune_programs.py "$out" ${case_filter:+"$case_filter"}
+  script adapter_programs test/test_adapter_programs.py "$out" ${case_filter:+"$case_filter"}
   script signal_programs test/test_signal_programs.py "$out" ${case_filter:+"$case_filter"}
   script output_programs test/test_output_programs.py "$out" ${case_filter:+"$case_filter"}
   script suggestions_programs test/test_suggestions_programs.py "$out" ${case_filter:+"$case_filter"}

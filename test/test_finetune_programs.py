@@ -165,7 +165,7 @@ def test_wrong_adapters_are_refused(program):
             (["--lora", 4, "--ia3"], 2, "--lora and --ia3 exclude each other"),
             (["--lora", 4, "--freeze", "wte.*"], 2, "--lora freezes the model"),
             (["--lora", 4, "--qat", "w8"], 2, "--qat does not train adapters"),
-            (["--adapter", "base"], 1, "--adapter base contains no adapter_config.json"),
+            (["--adapter", "base"], 1, "holds a model, not an adapter"),
             (["--adapter", "lora", "--lora", 4], 2, "--adapter brings its own adapter"),
             (["--adapter", "lora", "--init-from", "other"], 1, "belongs to another model than"),
             (["--adapter", "lora", "--init-from", "shallow"], 1, "h.2.attn.c_attn")):

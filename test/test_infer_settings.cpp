@@ -270,12 +270,12 @@ TEST_SUITE("infer_settings") {
     CHECK(config({"--config", folder.file("a.toml")}).stride == 2);
     write_file(folder.file("a.toml"), "command = \"play\"\n");
     CHECK(error({"--config", folder.file("a.toml")}) ==
-          "there is no command 'play'; the commands are bench, perplexity, score, quantize");
+          "there is no command 'play'; the commands are bench, perplexity, score, quantize, merge");
   }
 
   TEST_CASE("a mistyped command gets the nearest one, and any other word its flag") {
     const std::string commands =
-        "; the commands are bench, perplexity, score, quantize; did you mean ";
+        "; the commands are bench, perplexity, score, quantize, merge; did you mean ";
     CHECK(error({"benhc"}) == "there is no command 'benhc'" + commands + "bench?");
     CHECK(error({"perplexty", "a.txt"}) ==
           "there is no command 'perplexty'" + commands + "perplexity?");

@@ -23,7 +23,7 @@ from test_checkpoint_programs import build_fault_library, with_flags  # noqa: E4
 from test_programs import ROOT, SMALL, run_program_tests  # noqa: E402
 
 SHAPE = dict(layers=1, heads=1, channels=16, context=32)
-MODEL = ["-m", "model"]
+MODEL, ADAPTER = ["-m", "model"], [ROOT / "test/oracle/fixtures/adapters" / name for name in ("base", "ia3")]
 RUN = ["--train", "text.txt", *SMALL, "--steps", 2, "--eval-every", 0, "--sample-every", 0, "--peak-tflops", 1]
 EVALUATION = ["--steps", 0, "--init-from", "model", "--no-cache"]
 BENCH = ["bench", *MODEL, "--batches", 1, "--positions", 3, "--prompt-tokens", 4, "--gen-tokens", 4, "--repetitions", 1]
@@ -59,9 +59,9 @@ FILES = {
          ["plan.csv"]),
         (["--dry-run", *SMALL, "--pp", 2, "--grad-accum", 2, "--ranks", 2, "--dump-schedule", "plan.html"], "plan.html",
          ["plan.html"])],
-    "infer_gpt2": [
-        (["perplexity", "text.txt", *MODEL, "--limit", 2, "--save-log", "base.log"], "base.log", ["base.log"]),
-        (["quantize", "model", "int8", "--quant", "w8"], "int8", ["int8"])],
+    "infer_gpt2": [(["perplexity", "text.txt", *MODEL, "--limit", 2, "--save-log", "base.log"], "base.log", ["base.log"]),
+                   (["quantize", "model", "int8", "--quant", "w8"], "int8", ["int8"]),
+                   (["merge", *ADAPTER, "merged"], "merged", ["merged"])],
     "tokenize": [
         (["text.txt", *BYTES, "-o", "t.bin"], "/t.bin", ["t.json"]),
         (["text.txt", *BYTES, "-o", "t.bin"], "t.json", ["t.json"]),
@@ -72,8 +72,8 @@ FILES = {
 }
 
 # Flags and words whose files are read, or are no results.
-INPUT_FLAGS = {"--train", "--val", "--tokenizer", "--init-from", "--adapter", "--pp-schedule", "--eval", "--model", "--file",
-               "--prompts", "--calibrate", "--base", "--base-log", "inputs"}
+INPUT_FLAGS = {"--train", "--val", "--tokenizer", "--init-from", "--pp-schedule", "--eval", "--model", "--file",
+               "--adapter", "--prompts", "--calibrate", "--base", "--base-log", "inputs"}
 CACHE_FLAGS = {"--cache-dir"}
 CALLS_FOR_SPACE = {"write", "open", "openat", "fallocate", "fsync", "mkdir", "rename", "renameat2"}
 

@@ -197,7 +197,9 @@ template <class P>
 void check_required(const Settings<P>& table, const typename P::Request& request) {
   const std::string command = command_of(table, request);
   for (const Setting<P>& row : table) {
-    if (row.special.required && has_command(row, command) && !is_given(row, request)) {
+    if (!row.special.required || !has_command(row, command) || is_given(row, request)) continue;
+    const std::string& other = row.special.required_unless;
+    if (other.empty() || !is_given(*find_setting(table, other), request)) {
       throw CLI::RequiredError(row.flag);
     }
   }

@@ -20,27 +20,43 @@ Settings<InferProgram> text_rows() {
       {.flag = "command",
        .field = [](auto& s) -> decltype(auto) { return (s.command); },
        .unit = "COMMAND",
-       .help = "instead of generating text: bench measures the speed; perplexity FILE measures the "
-               "loss on a text or token file; score TASK:FILE... runs evaluation tasks, which are "
-               "those of train_gpt2 --eval; quantize IN OUT writes the model IN with the INT8 "
-               "weights of --quant into the new directory OUT",
+       .help =
+           "instead of generating text: bench measures the speed; perplexity FILE measures the "
+           "loss on a text or token file; score TASK:FILE... runs evaluation tasks, which are "
+           "those of train_gpt2 --eval; quantize IN OUT writes the model IN with the INT8 "
+           "weights of --quant into the new directory OUT; merge BASE ADAPTER OUT writes the model "
+           "BASE with the adapter merged, in fp32",
        .fallback = "generate text",
        .special = {.first_words = {{"bench", "bench"},
                                    {"perplexity", "perplexity"},
                                    {"score", "score"},
                                    {"quantize", "quantize"},
+                                   {"merge", "merge"},
                                    {"benchmark", "bench"},
                                    {"evaluate", "score"},
                                    {"quantise", "quantize"},
-                                   {"convert", "quantize"}}}},
+                                   {"convert", "quantize"},
+                                   {"merge_adapter", "merge"},
+                                   {"merge_and_unload", "merge"},
+                                   {"export", "merge"}}}},
       {.flag = "--model",
        .field = [](auto& s) -> decltype(auto) { return (s.model); },
        .unit = "DIR|FILE",
        .help = "model: a directory that transformers saved, a checkpoint of train_gpt2, its --out "
                "(the newest valid checkpoint there), a directory that quantize wrote, or a model "
                "file of llm.c (.bin)",
-       .special = {.synonym = "-m", .required = true, .accepts_bare_word = is_model_word},
+       .special = {.synonym = "-m",
+                   .required = true,
+                   .required_unless = "--adapter",
+                   .accepts_bare_word = is_model_word},
        .commands = {"", "bench", "perplexity", "score"}},
+      {.flag = "--adapter",
+       .field = [](auto& s) -> decltype(auto) { return (s.adapter); },
+       .unit = "DIR",
+       .help = "LoRA or IA3 adapter that is merged into the model when it is loaded: a directory "
+               "of PEFT, a checkpoint with an adapter, or the --out of its run. Without --model, "
+               "the base model is the directory that the adapter names",
+       .commands = {"", "bench", "perplexity", "score", "quantize"}},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",

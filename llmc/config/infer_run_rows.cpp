@@ -13,6 +13,15 @@
 
 namespace llmc::infer_detail {
 
+namespace {
+
+// The commands that compute in --dtype and --quant: merge writes fp32.
+std::vector<std::string> computing_commands() {
+  return {"", "bench", "perplexity", "score", "quantize"};
+}
+
+}  // namespace
+
 Settings<InferProgram> device_rows() {
   return {
       {.flag = "--device",
@@ -24,7 +33,8 @@ Settings<InferProgram> device_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.dtype); },
        .help = "dtype of weights, activations and key-value cache; sums are fp32",
        .fallback = SettingValue("fp32"),
-       .quantity = "dtype"},
+       .quantity = "dtype",
+       .commands = computing_commands()},
       {.flag = "--kv-dtype",
        .field = [](auto& s) -> decltype(auto) { return (s.kv_dtype); },
        .help = "dtype of the key-value cache: that of --dtype; bf16 or fp16 with --dtype fp32; or "
@@ -32,7 +42,8 @@ Settings<InferProgram> device_rows() {
        .fallback = {"--dtype",
                     [](const Resolution<InferProgram>& r) {
                       return setting_detail::to_value(r.config.dtype);
-                    }}},
+                    }},
+       .commands = {"", "bench", "perplexity", "score"}},
       {.flag = "--quant",
        .field = [](auto& s) -> decltype(auto) { return (s.quant); },
        .help =
@@ -43,30 +54,35 @@ Settings<InferProgram> device_rows() {
        .fallback = {"none, or the mode of a quantized model",
                     [](const Resolution<InferProgram>&) -> SettingValue {
                       return std::string("none");
-                    }}},
+                    }},
+       .commands = computing_commands()},
       {.flag = "--zero-points",
        .field = [](auto& s) -> decltype(auto) { return (s.zero_points); },
        .help = "zero points of INT8 activations; off: codes are symmetric around 0",
        .fallback = {"auto, or that of a quantized model",
                     [](const Resolution<InferProgram>&) -> SettingValue {
                       return std::string("auto");
-                    }}},
+                    }},
+       .commands = computing_commands()},
       {.flag = "--calibrate",
        .field = [](auto& s) -> decltype(auto) { return (s.calibrate); },
        .unit = "FILE",
        .help = "text (.txt) or tokens (.bin) on which the inputs of the layers are measured, for "
-               "--smoothing and for the scales of w8a8-static"},
+               "--smoothing and for the scales of w8a8-static",
+       .commands = computing_commands()},
       {.flag = "--bin-format",
        .field = [](auto& s) -> decltype(auto) { return (s.bin_format); },
        .help = "format of .bin files without an .idx: llmc has a header; nanogpt has none, only "
                "16-bit tokens",
        .fallback = SettingValue("llmc"),
-       .quantity = "format of token files"},
+       .quantity = "format of token files",
+       .commands = computing_commands()},
       {.flag = "--smoothing",
        .field = [](auto& s) -> decltype(auto) { return (s.smoothing); },
        .help = "with --calibrate, move large values of activations into the weights of the layers "
                "in which this reduces the error; off: never",
-       .fallback = SettingValue("auto")},
+       .fallback = SettingValue("auto"),
+       .commands = computing_commands()},
   };
 }
 

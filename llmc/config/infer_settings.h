@@ -25,9 +25,11 @@ template <template <class> class Value>
 struct InferSettings {
   using Texts = std::vector<std::string>;
 
-  Value<Texts> command;  // empty: generate text; {"bench"}, {"perplexity", FILE}, {"score", ...}
+  Value<Texts>
+      command;  // empty: generate text; {"bench"}, {"perplexity", FILE}, {"score", ...}, ...
 
   Value<std::string> model;      // a directory with config.json and model.safetensors, or a .bin
+  Value<std::string> adapter;    // merged into the model when it is loaded; empty: none
   Value<std::string> tokenizer;  // empty: from the files in the directory, else bytes
   Value<std::string> prompt;     // "-": read from stdin; empty: only <|endoftext|>
   Value<std::string> file;       // file with the prompt; empty: --prompt

@@ -29,6 +29,10 @@ std::string command_error(const std::vector<std::string>& words) {
     return "the command quantize needs two arguments, IN and OUT, not " +
            std::to_string(num_arguments);
   }
+  if (words[0] == "merge" && num_arguments != 3) {
+    return "the command merge needs three arguments, BASE, ADAPTER and OUT, not " +
+           std::to_string(num_arguments);
+  }
   if (words[0] != "score") return {};
   if (num_arguments == 0) return "the command score needs at least one TASK:FILE";
   for (std::size_t i = 1; i <= num_arguments; ++i) {
@@ -47,7 +51,7 @@ std::string quantize_error(const InferRequest& request) {
   if (quant == Quant::w8a8_static && !request.calibrate) {
     return "--quant w8a8-static needs a calibration text; give one with --calibrate";
   }
-  return request.kv_dtype ? "--kv-dtype has no effect with the command quantize" : "";
+  return {};
 }
 
 // Returns the error of a flag that does not fit --interactive, or an empty text.

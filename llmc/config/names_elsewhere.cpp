@@ -132,6 +132,8 @@ constexpr NamesOfFlag kTrainNames[] = {
 
 constexpr NamesOfFlag kInferNames[] = {
     {"--model", "--checkpoint --model-path --init-from --load --model-name-or-path --weights"},
+    {"--adapter",
+     "--lora --lora-path --peft --adapter-path --adapter-file --lora-weights --peft-model"},
     {"--tokenizer", "--tokenizer-name --vocab"},
     {"--prompt", "--text --input --start"},
     {"--file", "--prompt-file --input-text"},
@@ -192,8 +194,10 @@ constexpr NamesOfFlag kInferNames[] = {
     {"inference runs on one device; --batch sets the sequences that are decoded together",
      "--tp --tensor-parallel --tensor-parallel-size --pp --num-gpus --gpus --tensor-split"},
     {"the whole model runs on --device", "--n-gpu-layers --gpu-layers --device-map --split-mode"},
-    {"adapters are not supported; merge them into the weights first",
-     "--lora --lora-path --adapter --peft --lora-scaled"},
+    {"the scale of an adapter is that of its files, which --adapter DIR reads",
+     "--lora-scaled --lora-scale --adapter-scale"},
+    {"one adapter is merged; `infer_gpt2 merge BASE ADAPTER OUT` makes a model for the next",
+     "--lora-modules --enable-lora --adapters --max-loras"},
     {"the attention kernels of generation have no alternatives",
      "--flash-attn --flash --flash-attention --use-flash-attention -fa --attn-implementation"},
     {"--quant w8 or w8a8 quantizes to INT8; FP8 and 4 bits are not supported",

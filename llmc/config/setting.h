@@ -198,6 +198,7 @@ struct SpecialColumns {
   std::string negated;      // for switches: the name that turns it off
   std::vector<std::string> old_names;  // former names, still accepted
   bool required = false;
+  std::string required_unless;     // the flag with which it is not required; empty: none
   bool recorded_if_given = false;  // checkpoints record no 0, which stands for: not given
   bool may_be_empty = false;       // for texts; otherwise an empty value is an error
   bool empty_is_default = false;   // for texts: an empty value counts as not given

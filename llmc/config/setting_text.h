@@ -132,6 +132,8 @@ std::string help_text(const Setting<P>& row) {
   std::string text = row.help;
   if (!row.required_flags.empty()) text += "; needs " + list(row.required_flags);
   if (!row.excluded_flags.empty()) text += "; not with " + list(row.excluded_flags);
+  if (!row.special.required_unless.empty())
+    text += "; not needed with " + row.special.required_unless;
   if (row.special.required) return text + " [required]";
   const std::string value = default_text(row);
   if (!value.empty()) return text + " [default: " + value + "]";

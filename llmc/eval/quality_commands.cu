@@ -149,7 +149,7 @@ std::vector<EvalResult> with_runner(
   const RunShape shape = window_shape(window);
   if (settings.quant == Quant::none && settings.kv_dtype == cache_dtype(settings.dtype)) {
     const auto runner = make_generation_runner(settings.dtype, config, shape);
-    load_model(*runner, settings.model);
+    load_model(*runner, settings);
     return f(runner->evaluation());
   }
   const auto runner = make_decoding_runner(settings, config);

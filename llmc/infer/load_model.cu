@@ -4,7 +4,7 @@
 #include "llmc/device/dtype.h"
 #include "llmc/infer/load_model.h"
 #include "llmc/infer/prompt.h"
-#include "llmc/models/load_weights.h"
+#include "llmc/models/merge_adapter.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/quantize/calibration_text.h"
 #include "llmc/quantize/host_weights.h"
@@ -45,10 +45,10 @@ void describe_model(const ModelConfig& config, Dtype dtype, const MemoryPlan& me
 
 }  // namespace
 
-void load_model(GenerationRunner& runner, const std::string& path) {
+void load_model(GenerationRunner& runner, const std::string& path, const std::string& adapter) {
   describe_model(runner.config(), runner.dtype(), runner.memory());
   runner.allocate();
-  load_weights(path, runner.weights(), runner.stream());
+  load_merged_weights(path, adapter, runner.weights(), runner.stream());
 }
 
 std::vector<std::int32_t> read_calibration_text(const InferConfig& settings,
@@ -67,7 +67,7 @@ QuantizeOptions quantize_options(const InferConfig& settings) {
 
 void load_model(GenerationRunner& runner, const InferConfig& settings) {
   if (settings.calibrate.empty()) {
-    load_model(runner, settings.model);
+    load_model(runner, settings.model, settings.adapter);
     if (settings.quant != Quant::w8a8_static) return;
     if (runner.weights().quantized()->activations().fixed.empty()) {
       fail_usage("--quant w8a8-static: " + settings.model + " has no scales of activations",
@@ -79,7 +79,7 @@ void load_model(GenerationRunner& runner, const InferConfig& settings) {
   runner.allocate();
   Stream& stream = runner.stream();
   HostWeights weights(runner.weights().table());
-  load_weights(settings.model, weights, stream);
+  load_merged_weights(settings.model, settings.adapter, weights, stream);
   const CalibratedScales scales =
       calibrate_scales(runner.config(), weights, read_calibration_text(settings, settings.model),
                        quantize_options(settings));

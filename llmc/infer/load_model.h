@@ -30,8 +30,9 @@ inline std::unique_ptr<GenerationPass> make_pass(const InferConfig& settings,
 }
 
 // Prints what describe_model() prints, allocates all that is reserved and loads the weights at
-// `path`. Throws if memory is short or the weights are not those of the runner's config.
-void load_model(GenerationRunner& runner, const std::string& path);
+// `path`, with an adapter merged unless its path is empty. Throws if memory is short or the weights
+// are not those of the runner's config.
+void load_model(GenerationRunner& runner, const std::string& path, const std::string& adapter = {});
 
 // The tokens of --calibrate for the model at `model`.
 std::vector<std::int32_t> read_calibration_text(const InferConfig& settings,
@@ -39,8 +40,8 @@ std::vector<std::int32_t> read_calibration_text(const InferConfig& settings,
 
 QuantizeOptions quantize_options(const InferConfig& settings);
 
-// The same for --model in the mode of --quant, smoothed and with fixed scales if there is a
-// calibration text.
+// The same for --model and --adapter in the mode of --quant, smoothed and with fixed scales if
+// there is a calibration text.
 void load_model(GenerationRunner& runner, const InferConfig& settings);
 
 }  // namespace llmc

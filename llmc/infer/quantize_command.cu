@@ -1,29 +1,25 @@
-#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "llmc/base/checksum.h"
-#include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/notice.h"
 #include "llmc/config/choices.h"
 #include "llmc/device/device.h"
 #include "llmc/device/dtype.h"
+#include "llmc/infer/find_models.h"
 #include "llmc/infer/load_model.h"
+#include "llmc/infer/new_model.h"
 #include "llmc/infer/quantize_command.h"
 #include "llmc/io/checkpoint/huggingface.h"
-#include "llmc/io/checkpoint/llmc_model_file.h"
 #include "llmc/io/checkpoint/model_card.h"
-#include "llmc/io/checkpoint/pending_directory.h"
 #include "llmc/io/checkpoint/quantized_config.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
-#include "llmc/io/tokenizer/tokenizer_files.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
-#include "llmc/models/load_weights.h"
+#include "llmc/models/merge_adapter.h"
 #include "llmc/models/pretrained.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/quantize/calibrated_scales.h"
@@ -33,24 +29,6 @@
 namespace llmc {
 
 namespace {
-
-// The absolute path of a directory that may be created. Throws if it exists and is not an empty
-// directory.
-std::filesystem::path new_directory(const std::string& out) {
-  std::error_code error;
-  std::filesystem::path path =
-      std::filesystem::weakly_canonical(std::filesystem::absolute(out), error);
-  if (error) fail_file("examine", out, error.value());
-  if (!path.has_filename()) path = path.parent_path();
-  if (!path_exists(path)) return path;
-  const bool empty = std::filesystem::is_directory(path, error) &&
-                     std::filesystem::is_empty(path, error) && !error;
-  if (!empty) {
-    fail("quantize: " + out + " exists and is not an empty directory",
-         "give a new name; quantize overwrites nothing");
-  }
-  return path;
-}
 
 // ContentChecksum of the names and fp32 values of the float tensors, in the order of the table.
 std::string hash_of(const HostWeights& weights) {
@@ -62,26 +40,8 @@ std::string hash_of(const HostWeights& weights) {
   return hash.text();
 }
 
-// config.json of the float model at `model`.
-std::string float_config_text(const std::string& model, const HuggingFaceConfig& config) {
-  if (is_llmc_model_file(model)) return huggingface_config_text(config, TensorDtype::f32);
-  return read_file(std::filesystem::path(model) / kConfigName);
-}
-
-// Copies the files of the tokenizer, and the defaults of generation.
-void copy_text_files(const std::filesystem::path& from, const std::filesystem::path& to) {
-  std::vector<const char*> names(kTokenizerFileNames.begin(), kTokenizerFileNames.end());
-  names.push_back(kGenerationConfigName);
-  std::error_code ignored;
-  for (const char* name : names) {
-    if (std::filesystem::is_regular_file(from / name, ignored)) {
-      write_file(to / name, read_file(from / name));
-    }
-  }
-}
-
 std::string card_text(const std::string& name, const std::string& source,
-                      const QuantizedFormat& format) {
+                      const std::string& adapter, const QuantizedFormat& format) {
   using namespace model_card_detail;
   const std::string activations =
       !format.quantizes_activations ? "not quantized"
@@ -90,12 +50,14 @@ std::string card_text(const std::string& name, const std::string& source,
                            : "8 bits, symmetric, a scale per token, computed while it runs";
   const std::string flags =
       std::string(" --quant ") + format.mode() + (format.zero_points ? "" : " --zero-points off") +
-      (format.calibration.empty() ? "" : " --calibrate TEXT") + " --dtype " + format.dtype;
+      (format.calibration.empty() ? "" : " --calibrate TEXT") +
+      (adapter.empty() ? "" : " --adapter ADAPTER") + " --dtype " + format.dtype;
   return "---\npipeline_tag: text-generation\ntags:\n- gpt2\n- text-generation\n- int8\n---\n\n# " +
          printable(name) +
          "\n\nA GPT-2 language model with INT8 weights, made without further training from the "
          "float\nmodel " +
-         code(source) + " by\n\n    ./infer_gpt2 quantize IN OUT" + flags + "\n\n" +
+         code(source) + (adapter.empty() ? "" : " with the merged adapter " + code(adapter)) +
+         " by\n\n    ./infer_gpt2 quantize IN OUT" + flags + "\n\n" +
          table({{"mode", code(format.mode())},
                 {"weights of linear layers", "8 bits, symmetric, a scale per output"},
                 {"token embeddings", "8 bits, symmetric, a scale per token"},
@@ -114,13 +76,14 @@ std::string card_text(const std::string& name, const std::string& source,
 
 void quantize_model(const InferConfig& settings) {
   const std::string model = find_float_model("quantize", settings.command.at(1));
-  const std::filesystem::path out = new_directory(settings.command.at(2));
+  NewModel out("quantize", settings.command.at(2));
+  if (!settings.adapter.empty()) check_adapter(settings.adapter, model);
   const HuggingFaceConfig config = read_pretrained_config(model);
   const ModelConfig shape = pretrained_shape(model, config);
   const ParameterTable table = gpt2_parameters(shape);
   Stream stream;
   HostWeights weights(table);
-  load_weights(model, weights, stream);
+  load_merged_weights(model, settings.adapter, weights, stream);
   QuantizedFormat format = {.quantizes_activations = quantizes_activations(settings.quant),
                             .is_static = settings.quant == Quant::w8a8_static,
                             .zero_points = settings.zero_points == ZeroPoints::automatic,
@@ -139,21 +102,15 @@ void quantize_model(const InferConfig& settings) {
   }
   weights.copy_to(tensors, stream);
 
-  make_directory(out.parent_path());
-  remove_unfinished_directories(out.parent_path(), out.filename().string() + ".");
-  PendingDirectory pending(out);
-  const std::filesystem::path& folder = pending.path();
-  if (!is_llmc_model_file(model)) copy_text_files(model, folder);
+  const std::filesystem::path& folder = out.open(model);
   write_file(folder / kConfigName, quantized_config_text(float_config_text(model, config), format));
-  write_file(folder / kModelCardName, card_text(out.filename().string(), model, format));
+  write_file(folder / kModelCardName,
+             card_text(out.path().filename().string(), model, settings.adapter, format));
   tensors.write(folder / kWeightsName);
-  // Replaces only an empty directory.
-  if (::rename(folder.c_str(), out.c_str()) != 0) fail_file("name", out, errno);
-  pending.release();
-  sync_directory(out.parent_path());
+  out.commit();
   Notice::print(
-      "quantized: " + out.string() + ", " + format.mode() + ", " +
-      byte_text(static_cast<std::int64_t>(std::filesystem::file_size(out / kWeightsName))));
+      "quantized: " + out.path().string() + ", " + format.mode() + ", " +
+      byte_text(static_cast<std::int64_t>(std::filesystem::file_size(out.path() / kWeightsName))));
 }
 
 }  // namespace llmc

@@ -247,6 +247,7 @@ void bench(const InferConfig& settings) {
                {"copy_gb_per_second", roofs.copy},
                {"peak_gb_per_second", nullptr},
                {"results", Json::array()}};
+  if (!settings.adapter.empty()) json["adapter"] = settings.adapter;
   if (roofs.peak > 0) json["peak_gb_per_second"] = roofs.peak;
   for (const BenchResult& result : results) json["results"].push_back(bench_json(result, roofs));
   print_text(bench_table(results, roofs, settings.format) + json.dump() + "\n");

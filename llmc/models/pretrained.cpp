@@ -1,19 +1,41 @@
 #include "llmc/models/pretrained.h"
 
 #include <algorithm>
+#include <array>
 #include <system_error>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/similar_path.h"
-#include "llmc/io/checkpoint/adapter_config.h"
 #include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/generation_config.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
 
 namespace llmc {
+
+namespace {
+
+// Whether a directory has an adapter, but no weights of a model.
+bool holds_only_adapter(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  return is_adapter_directory(directory) &&
+         std::ranges::none_of(
+             std::to_array({kWeightsName, kWeightsIndexName, "pytorch_model.bin",
+                            "pytorch_model.bin.index.json"}),
+             [&](const char* name) { return std::filesystem::exists(directory / name, ignored); });
+}
+
+void refuse_adapter(const std::string& flag, const std::filesystem::path& path) {
+  if (!holds_only_adapter(path)) return;
+  fail(flag + " " + path.string() + " holds an adapter, not a model",
+       flag == "--model" ? "give it with --adapter, and its base model with --model"
+                         : "give a model; `infer_gpt2 merge BASE ADAPTER OUT` makes one from an "
+                           "adapter and its base model");
+}
+
+}  // namespace
 
 std::string find_pretrained(const std::string& flag, const std::string& path) {
   if (is_llmc_model_file(path)) return path;
@@ -26,6 +48,7 @@ std::string find_pretrained(const std::string& flag, const std::string& path) {
          "give a directory that transformers saved, a checkpoint of train_gpt2, or a model file of "
          "llm.c (.bin)");
   }
+  refuse_adapter(flag, path);
   if (std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored)) {
     require_safetensors(path);
     return path;
@@ -35,8 +58,53 @@ std::string find_pretrained(const std::string& flag, const std::string& path) {
     fail(flag + " " + path + " contains no " + kConfigName + " and no valid checkpoint",
          "give a directory that transformers saved, a checkpoint of train_gpt2 or its --out");
   }
+  refuse_adapter(flag, *newest);
   Notice::print(flag + ": " + newest->string() + ", the newest valid checkpoint of " + path);
   return newest->string();
+}
+
+std::string find_adapter(const std::string& flag, const std::string& path) {
+  if (is_adapter_directory(path)) return path;
+  const std::string hint =
+      "give a directory that PEFT's save_pretrained wrote, a checkpoint with an adapter, or the "
+      "--out of its run";
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    const bool file = std::filesystem::exists(path, ignored);
+    fail(flag + " " + path +
+             (file ? " is not a directory" : " does not exist" + did_you_mean_path(path)),
+         hint);
+  }
+  const bool is_model = std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored);
+  const auto newest = is_model ? std::nullopt : newest_valid_checkpoint(path);
+  if (is_model || (newest && !is_adapter_directory(*newest))) {
+    fail(flag + " " + (newest ? newest->string() : path) +
+             " holds a model, not an adapter: it has "
+             "no " +
+             kAdapterConfigName,
+         hint);
+  }
+  if (!newest) {
+    fail(flag + " " + path + " contains no " + kAdapterConfigName + " and no valid checkpoint",
+         hint);
+  }
+  Notice::print(flag + ": " + newest->string() + ", the newest valid checkpoint of " + path);
+  return newest->string();
+}
+
+std::string find_adapter_base(const std::string& flag, const std::string& adapter) {
+  const AdapterBases bases = read_adapter_bases(adapter);
+  std::error_code ignored;
+  for (const std::string& base : {bases.config, bases.own}) {
+    if (base.empty() || !std::filesystem::exists(base, ignored)) continue;
+    Notice::print(flag + ": " + base + ", the base model that " + adapter + " names");
+    return base;
+  }
+  const std::string& name = bases.config.empty() ? bases.own : bases.config;
+  fail(flag + " is required: " + adapter +
+           (name.empty() ? " names no base model"
+                         : " names the base model " + printable(name) + ", which is no directory"),
+       "give the directory of the base model with " + flag);
 }
 
 std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path) {
@@ -52,38 +120,6 @@ std::string find_float_model(const std::string& flag, const std::string& path) {
   const std::string model = find_pretrained(flag, path);
   if (find_quantized_format(model)) refuse_quantized(flag + " " + model);
   return model;
-}
-
-std::string find_adapter(const std::string& flag, const std::string& path) {
-  if (is_adapter_directory(path)) return path;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(path);
-    if (newest && is_adapter_directory(*newest)) {
-      Notice::print(flag + ": " + newest->string() + ", the newest valid checkpoint of " + path);
-      return newest->string();
-    }
-  }
-  const bool exists = std::filesystem::exists(path, ignored);
-  fail(flag + " " + path +
-           (exists
-                ? std::string(" contains no ") + kAdapterConfigName + " and no checkpoint with one"
-                : " does not exist" + did_you_mean_path(path)),
-       "give a directory of PEFT, or a checkpoint or the --out of a run with adapters");
-}
-
-std::string base_of_adapter(const std::string& flag, const std::filesystem::path& adapter) {
-  const std::filesystem::path file = adapter / kAdapterConfigName;
-  const std::string base = PeftSettings(read_file(file), file.string()).base();
-  std::error_code ignored;
-  if (!base.empty() && std::filesystem::exists(base, ignored)) {
-    Notice::print(flag + ": " + base + ", the model that " + adapter.string() + " names");
-    return find_float_model(flag, base);
-  }
-  fail(adapter.string() + (base.empty()
-                               ? " names no model"
-                               : " names the model " + base + ", which is not on this machine"),
-       "give the model with " + flag);
 }
 
 HuggingFaceConfig read_pretrained_config(const std::filesystem::path& path) {

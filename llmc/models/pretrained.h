@@ -18,25 +18,24 @@ namespace llmc {
 
 // Returns the path of the weights that `path` names: a Hugging Face directory, a checkpoint or an
 // llm.c model file itself; for the --out directory of a run, its newest valid checkpoint, which is
-// reported on stderr. Throws for anything else; the error names `flag`.
+// reported on stderr. Throws for anything else, such as an adapter; the error names `flag`.
 std::string find_pretrained(const std::string& flag, const std::string& path);
 
 // How the weights of a directory are INT8; nothing for float weights and llm.c's model files.
 std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path);
+
+// Like find_pretrained(), for an adapter: its directory, or the newest valid checkpoint of its run.
+std::string find_adapter(const std::string& flag, const std::string& path);
+
+// The base model that an adapter names, which is reported on stderr. Throws if it names none, or
+// one that is not on this machine; `flag` is the one that would name it.
+std::string find_adapter_base(const std::string& flag, const std::string& adapter);
 
 // Throws that a model is INT8. Errors call it `name`, such as "--base DIR".
 [[noreturn]] void refuse_quantized(const std::string& name);
 
 // Like find_pretrained(), for a model that must have float weights.
 std::string find_float_model(const std::string& flag, const std::string& path);
-
-// Returns the directory of the adapter that `path` names: itself, or for the --out directory of a
-// run, its newest valid checkpoint. Throws for anything else; the error names `flag`.
-std::string find_adapter(const std::string& flag, const std::string& path);
-
-// The model that an adapter names, if it is on this machine. Throws if it is not; the error names
-// `flag`, the one that gives an adapter its model.
-std::string base_of_adapter(const std::string& flag, const std::filesystem::path& adapter);
 
 // Reads the config of a model from a directory that save_pretrained or this engine wrote, or from
 // an llm.c model file (.bin).

@@ -12,8 +12,6 @@ namespace llmc {
 
 namespace {
 
-using Rows = std::vector<std::pair<std::string, std::string>>;
-
 // "4", or "4 to 16" for ranks or scales that differ between layers.
 template <class Value>
 std::string range_text(const AdapterShape& shape, const Value& value_of) {
@@ -26,17 +24,24 @@ std::string range_text(const AdapterShape& shape, const Value& value_of) {
   return low == high ? text : text + " to " + number_text("%.6g", high);
 }
 
-void add_method(Rows& rows, const AdapterConfig& config) {
+std::string rank_text(const AdapterShape& shape) {
+  return range_text(shape,
+                    [](const LayerAdapter& layer) { return static_cast<double>(layer.rank); });
+}
+
+std::string method_text(const AdapterConfig& config) {
+  if (config.shape.kind == AdapterKind::ia3) return "IA3";
+  return config.rslora ? "LoRA, rank-stabilized" : "LoRA";
+}
+
+void add_method(AdapterRows& rows, const AdapterConfig& config) {
   const AdapterShape& shape = config.shape;
+  rows.emplace_back("method", method_text(config));
   if (shape.kind == AdapterKind::ia3) {
-    rows.emplace_back("method", "IA3");
     if (shape.fixes_query) rows.emplace_back("scaled by c_attn's vector", "keys and values");
     return;
   }
-  rows.emplace_back("method", config.rslora ? "LoRA, rank-stabilized" : "LoRA");
-  rows.emplace_back("rank", range_text(shape, [](const LayerAdapter& layer) {
-                      return static_cast<double>(layer.rank);
-                    }));
+  rows.emplace_back("rank", rank_text(shape));
   rows.emplace_back("scale of the product",
                     range_text(shape, [](const LayerAdapter& layer) { return layer.scale; }));
   rows.emplace_back("dropout in training", number_text("%.6g", shape.dropout));
@@ -56,6 +61,19 @@ std::string layers_text(const AdapterShape& shape) {
 
 }  // namespace
 
+AdapterRows adapter_rows(const AdapterConfig& config) {
+  AdapterRows rows;
+  add_method(rows, config);
+  rows.emplace_back("adapted layers", layers_text(config.shape));
+  return rows;
+}
+
+std::string adapter_summary(const AdapterConfig& config) {
+  const bool is_lora = config.shape.kind == AdapterKind::lora;
+  return method_text(config) + (is_lora ? " of rank " + rank_text(config.shape) : "") + " in " +
+         layers_text(config.shape);
+}
+
 std::string adapter_card_text(const AdapterConfig& config, const std::string& name) {
   const bool classifies = config.labels > 0;
   std::string text = "---\n";
@@ -65,10 +83,9 @@ std::string adapter_card_text(const AdapterConfig& config, const std::string& na
           (config.shape.kind == AdapterKind::lora ? "lora" : "ia3") + "\n---\n\n# " + name +
           "\n\nAn adapter of a GPT-2: small trained parameters that are used together with the\n"
           "weights of the base model, which are not in this directory.\n\n";
-  Rows rows;
+  AdapterRows rows;
   if (!config.base.empty()) rows.emplace_back("base model", model_card_detail::code(config.base));
-  add_method(rows, config);
-  rows.emplace_back("adapted layers", layers_text(config.shape));
+  for (auto& row : adapter_rows(config)) rows.push_back(std::move(row));
   if (classifies) rows.emplace_back("labels", std::to_string(config.labels));
   text += model_card_detail::table(rows) + "Load base model and adapter with PEFT:\n\n";
   const std::string model =

@@ -83,19 +83,21 @@ std::size_t count_of(const Shape& shape) {
   return static_cast<std::size_t>(*checked_count(shape));
 }
 
-// The hash of the base model and, if it has one, its path.
-void read_base(const std::filesystem::path& directory, AdapterConfig& config) {
+// llmc_base.json; empty texts if there is none.
+struct OwnBase {
+  std::string hash, path;
+};
+
+OwnBase read_own_base(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kAdapterBaseName;
-  if (!path_exists(path)) return;
+  if (!path_exists(path)) return {};
   const Json json = parse_json(read_file(path), path.string());
   const auto text = [&](const char* key) {
     const Json* value = json.is_object() ? json_member(json, key) : nullptr;
     if (value == nullptr) fail(path.string() + " has no " + key);
     return json_text(*value, path.string() + ": " + key);
   };
-  config.base_hash = text("hash");
-  const std::string base = text("path");
-  if (config.base.empty()) config.base = base;
+  return {.hash = text("hash"), .path = text("path")};
 }
 
 std::filesystem::path weights_in(const std::filesystem::path& directory) {
@@ -152,6 +154,12 @@ bool is_adapter_directory(const std::filesystem::path& directory) {
   return std::filesystem::exists(directory / kAdapterConfigName, ignored);
 }
 
+AdapterBases read_adapter_bases(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kAdapterConfigName;
+  return {.config = PeftSettings(read_file(path), path.string()).base(),
+          .own = read_own_base(directory).path};
+}
+
 AdapterFiles::AdapterFiles(const std::filesystem::path& directory, const HuggingFaceConfig& model,
                            bool fixes_query)
     : directory_(directory), file_(weights_in(directory)) {
@@ -164,7 +172,9 @@ AdapterFiles::AdapterFiles(const std::filesystem::path& directory, const Hugging
   config_.alpha = settings.alpha();
   config_.rslora = settings.rslora();
   config_.base = settings.base();
-  read_base(directory, config_);
+  const OwnBase own = read_own_base(directory);
+  config_.base_hash = own.hash;
+  if (config_.base.empty()) config_.base = own.path;
   read_layers(settings, model);
   if (settings.classifies()) {
     const std::string name = stored_name(kClassifierName);

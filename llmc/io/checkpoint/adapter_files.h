@@ -52,6 +52,13 @@ std::vector<AdapterTensor> adapter_tensors(const AdapterConfig& config,
 // Whether the directory has an adapter: a file adapter_config.json.
 bool is_adapter_directory(const std::filesystem::path& directory);
 
+// The base model as an adapter names it: a directory, the name of a model, or an empty text.
+struct AdapterBases {
+  std::string config;  // base_model_name_or_path in adapter_config.json
+  std::string own;     // path in llmc_base.json
+};
+AdapterBases read_adapter_bases(const std::filesystem::path& directory);
+
 // The files of an adapter, which stay open.
 class AdapterFiles {
  public:

@@ -193,6 +193,12 @@ std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype
   return json.dump(2) + "\n";
 }
 
+std::string change_config_dtype(std::string_view config, const std::string& dtype) {
+  Json json = parse_json(config, kConfigName, KeyOrder::as_written);
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = dtype;
+  return json.dump(2) + "\n";
+}
+
 // ---- weights -------------------------------------------------------------------------------
 
 std::string huggingface_name(const std::string& name) {

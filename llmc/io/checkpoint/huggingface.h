@@ -64,6 +64,9 @@ HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory
 // weights.
 std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype);
 
+// Returns the text of a config.json with another dtype of the weights, such as "float32".
+std::string change_config_dtype(std::string_view config, const std::string& dtype);
+
 // ---- weights -------------------------------------------------------------------------------
 
 // Returns GPT2LMHeadModel's name for a tensor: only the head is outside its `transformer`.

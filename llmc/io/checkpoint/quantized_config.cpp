@@ -210,11 +210,10 @@ std::optional<QuantizedFormat> read_quantized_format(const std::filesystem::path
 }
 
 std::string quantized_config_text(std::string_view config, const QuantizedFormat& format) {
-  Json json = parse_json(config, kConfigName, KeyOrder::as_written);
   const char* dtype = format.dtype == "fp32"   ? "float32"
                       : format.dtype == "bf16" ? "bfloat16"
                                                : "float16";
-  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = dtype;
+  Json json = parse_json(change_config_dtype(config, dtype), kConfigName, KeyOrder::as_written);
   json[kQuantizationKey] =
       format_json(format, parse_huggingface_config(config, kConfigName).tie_word_embeddings);
   return json.dump(2) + "\n";

@@ -138,7 +138,7 @@ void resolve_weights(Request& typed, const std::optional<RecordedRun>& resumed) 
     fail(resumed->checkpoint.string() + " is an adapter of " + recorded + ", which is not there",
          "give --init-from with its present place");
   } else if (adapter) {
-    model = base_of_adapter("--init-from", *adapter);
+    model = find_float_model("--init-from", find_adapter_base("--init-from", *adapter));
   }
 }
 
