@@ -156,9 +156,9 @@ def test_the_base_is_the_directory_that_the_adapter_names(program):
     program.run("perplexity", "text.txt", "--adapter", folder, "--limit", 2)
     adapter(program, "of-hub", base_model_name_or_path="people/gpt2")
     program.fails("--adapter", "of-hub", phrases=["--model is required: of-hub names the base model people/gpt2",
-                                                  "with -m BASE"])
+                                                  "with --model"])
     adapter(program, "nameless")
-    program.fails("--adapter", "nameless", phrases=["--model is required: nameless names no base model", "with -m BASE"])
+    program.fails("--adapter", "nameless", phrases=["--model is required: nameless names no base model", "with --model"])
 
 
 def test_another_base_model_is_an_error_that_names_both_directories(program):

@@ -271,12 +271,12 @@ TEST_SUITE("merge_adapter") {
     };
     const std::string base = adapter_fixture("base").string();
     const auto fault = [&] {
-      return find_fault([&] { find_adapter_base(adapter.path().string()); });
+      return find_fault([&] { find_adapter_base("--model", adapter.path().string()); });
     };
     set_bases(base, "elsewhere");
-    CHECK(find_adapter_base(adapter.path().string()) == base);
+    CHECK(find_adapter_base("--model", adapter.path().string()) == base);
     set_bases("some/name-of-a-hub", base);
-    CHECK(find_adapter_base(adapter.path().string()) == base);
+    CHECK(find_adapter_base("--model", adapter.path().string()) == base);
     set_bases("some/name-of-a-hub", "elsewhere");
     CHECK(fault() == "--model is required: " + adapter.path().string() +
                          " names the base model some/name-of-a-hub, which is no directory");
