@@ -153,6 +153,15 @@ def test_steps_on_the_cpu_are_timed_in_turns(program, folder):
         expect(ratio["rounds"] == quotients, f"{ratio['rounds']}, not {quotients}")
 
 
+def test_steps_of_adapters_are_timed_with_and_without_peft(program, folder):
+    require_modules("torch, numpy")
+    done = run([sys.executable, PEERS / "adapter_step.py", "--train-gpt2", program, "--model", "tiny", "--batch-size", 2,
+                "--seq-len", 16, "--rounds", 2, "--steps", 2, "--warmup", 1], folder, 0)
+    has_peft = subprocess.run([PYTHON, "-c", "import peft, transformers"], capture_output=True, check=False).returncode == 0
+    expect("result: time ratio LoRA / all weights: median" in done.stdout, done.stdout)
+    expect(("result: time ratio LoRA / PEFT: median" if has_peft else "not available: PEFT: ") in done.stdout, done.stdout)
+
+
 def test_steps_on_the_cpu_are_timed_without_pytorch(program, folder):
     (folder / "python").write_text("#!/bin/sh\nexit 1\n")
     (folder / "python").chmod(0o755)
