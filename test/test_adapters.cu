@@ -247,6 +247,50 @@ TEST_SUITE("adapters") {
     }
   }
 
+  TEST_CASE("matrices decay, vectors around 1 do not, and the model keeps its random numbers") {
+    const ModelConfig model = small_model();
+    const ParameterTable base = gpt2_parameters(model);
+    for (const AdapterShape& shape : adapter_shapes(model)) {
+      const ParameterTable table = gpt2_parameters(model, {}, run_with(shape, model));
+      for (const ParameterSpec& spec : table.specs()) {
+        CAPTURE(spec.name);
+        CHECK(spec.trainable == spec.is_adapter);
+        if (spec.is_adapter) CHECK(spec.weight_decay == (spec.shape.size() == 2));
+        if (!spec.is_adapter) CHECK(spec.id == base.find(spec.name).id);
+      }
+    }
+  }
+
+  TEST_CASE("with dropout of their inputs, the gradients of adapters are finite differences") {
+    const ModelConfig model = small_model();
+    const AdapterShape shape = lora_shape(model, 4, 0.5);
+    ModelRig<float> rig(model, run_with(shape, model));
+    const Tensors p = set_random(rig);
+    const PassOptions options{.dropout = {.adapter = shape.dropout}, .seed = 3, .step = 5};
+    rig.gradients_of({some_batch()}, options);
+    const NamedFloats gradients = rig.gradients();
+    for (const std::string name : {"h.0.attn.c_attn.lora_A.weight", "h.0.mlp.c_fc.lora_B.weight",
+                                   "h.1.mlp.c_proj.lora_A.weight"}) {
+      CAPTURE(name);
+      const ParameterSpec& spec = rig.state().table().find(name);
+      const DoubleVec gradient = oracle::to_double(gradients.at(name));
+      const double norm = std::sqrt(dot(gradient, gradient)), step = 0.05;
+      const auto loss = [&](double distance) {
+        std::vector<float> moved;
+        for (std::size_t i = 0; i < gradient.size(); ++i) {
+          moved.push_back(static_cast<float>(p.at(name)[i] + distance * gradient[i] / norm));
+        }
+        rig.state().set_weight(spec, moved.data(), rig.stream());
+        return static_cast<double>(rig.gradients_of({some_batch()}, options));
+      };
+      // Two step sizes cancel the third derivative; the rest is the rounding of the losses.
+      const double wide = (loss(2 * step) - loss(-2 * step)) / (4 * step);
+      const double slope = (4 * (loss(step) - loss(-step)) / (2 * step) - wide) / 3;
+      loss(0);
+      CHECK(std::abs(slope - norm) <= 2e-3 * norm);
+    }
+  }
+
   TEST_CASE_TEMPLATE("20 steps change adapters and leave the model as it was", T, float, bf16) {
     LayoutOptions options{.vocabulary = 31, .steps = 0, .heads = 2, .layers = 2};
     options.dropout = kDropout;
