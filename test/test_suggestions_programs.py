@@ -90,7 +90,7 @@ def test_suggested_names_are_not_accepted(program):
 def test_names_of_other_programs_get_the_way_that_exists_here(program):
     built = programs(program)
     ways = {"train_gpt2": {"--wandb": "scripts/export_run.py RUN.jsonl --wandb", "--tensorboard-dir": "--tensorboard DIR",
-                           "--Use_FSDP": "--zero 3 divides", "--deepspeed": "--zero 1, 2 or 3", "--lora-r": "LoRA is not supported",
+                           "--Use_FSDP": "--zero 3 divides", "--deepspeed": "--zero 1, 2 or 3", "--lora-r": "--lora R trains LoRA",
                            "--fp8": "--qat w8", "--torch-compile": "nothing is compiled", "--ddp": "scripts/run.sh -np N",
                            "--num-gpus": "scripts/run.sh -np N", "--num-beams": "in infer_gpt2, beam search is not supported"},
             "infer_gpt2": {"--beam": "beam search is not supported; --temperature 0", "--gptq": "--quant w8",
