@@ -51,6 +51,10 @@ enum class ZeroPoints { automatic, off };
 // paper.
 enum class Ia3Targets { all, kv };
 
+// The matrices of the model on which adapters train: as they are, or as INT8 codes with a scale per
+// output.
+enum class BaseQuant { none, w8 };
+
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.
 enum class CacheDtype { fp32, bf16, fp16, int8 };
 
@@ -83,6 +87,9 @@ inline constexpr std::array<const char*, 3> choice_names(QatMode) {
 }
 inline constexpr std::array<const char*, 2> choice_names(ZeroPoints) {
   return {"auto", "off"};
+}
+inline constexpr std::array<const char*, 2> choice_names(BaseQuant) {
+  return {"none", "w8"};
 }
 inline constexpr std::array<const char*, 2> choice_names(Ia3Targets) {
   return {"all", "kv"};

@@ -41,6 +41,9 @@ struct RunShape {
   std::vector<std::string> frozen = {};
   // Adapters of linear layers, which learn; all parameters of the model are then frozen.
   AdapterShape adapters = {};
+  // Whether the matrices of the model are INT8 codes; only with adapters, on one tensor and
+  // pipeline rank, and not with sharded weights.
+  bool base_codes = false;
 
   std::int64_t rows() const { return B * T; }
   bool uses_sequence_parallelism(std::int64_t tensor_ranks) const {

@@ -67,6 +67,17 @@ void check_adapter_flags(const Resolution<TrainProgram>& r) {
              "leave them out");
 }
 
+void check_base_quant(const Resolution<TrainProgram>& r) {
+  if (r.config.finetune.base_quant == BaseQuant::none) return;
+  if (adapter_flag(r.config.finetune).empty()) {
+    fail_usage("--base-quant w8 is for the model under an adapter", "add --lora, --ia3 or --adapter");
+  }
+  const RankSettings<Resolved>& ranks = r.config.ranks;
+  if (ranks.tp == 1 && ranks.pp == 1 && ranks.zero < 3) return;
+  fail_usage("--base-quant w8 works on data-parallel ranks with --zero 0 to 2",
+             "leave out --tp, --pp and --zero 3, or leave out --base-quant");
+}
+
 void require_base(const Resolution<TrainProgram>& r) {
   const std::string flag = adapter_flag(r.config.finetune);
   if (flag.empty() || !r.config.model.init_from.empty()) return;
@@ -211,6 +222,15 @@ Settings<TrainProgram> ia3_rows() {
              check_adapter_flags(r);
              require_base(r);
            }},
+      {.flag = "--base-quant",
+       .field = [](auto& s) -> decltype(auto) { return (s.finetune.base_quant); },
+       .help = "with an adapter: keep the matrices of the model as INT8 codes with a scale per output "
+               "(w8), of which one at a time is dequantized; on data-parallel ranks with --zero 0 "
+               "to 2",
+       .fallback = SettingValue("none"),
+       .changes_results = true,
+       .on_resume = OnResume::fixed,
+       .verify = check_base_quant},
   };
 }
 

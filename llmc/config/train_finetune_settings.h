@@ -25,6 +25,7 @@ struct FinetuneSettings {
   Value<bool> ia3;
   Value<Ia3Targets> ia3_targets;
   Value<std::string> adapter;  // a directory; empty: none
+  Value<BaseQuant> base_quant;
 };
 
 // The adapter that --lora or --ia3 adds to a model of this shape; none without these flags.

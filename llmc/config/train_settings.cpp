@@ -22,7 +22,8 @@ RunShape RunConfig::run_shape() const {
           .qat = qat.mode,
           .pipeline = pipeline,
           .frozen = frozen,
-          .adapters = adapter.shape};
+          .adapters = adapter.shape,
+          .base_codes = finetune.base_quant == BaseQuant::w8};
 }
 
 QuantizedPass RunConfig::quantized_pass(std::int64_t step) const {

@@ -98,6 +98,7 @@ void choose_trainable(RunConfig& config, const std::string& adapter) {
   RunShape shape;
   shape.pipeline = config.pipeline;
   shape.adapters = config.adapter.shape;
+  shape.base_codes = config.finetune.base_quant == BaseQuant::w8;
   const bool has_patterns = !config.finetune.train_only.empty() || !config.finetune.freeze.empty();
   std::vector<std::string> frozen;
   if (has_patterns) frozen = frozen_names(config.finetune, gpt2_parameters(config.shape));

@@ -8,7 +8,9 @@
 #include "llmc/config/run_shape.h"
 #include "llmc/device/device.h"
 #include "llmc/nn/memory_plan.h"
+#include "llmc/nn/parameter_source.h"
 #include "llmc/nn/parameter_table.h"
+#include "llmc/ops/dequantize.h"
 
 namespace llmc {
 
@@ -43,7 +45,28 @@ class AdapterBuffers {
     plan.reserve(segment, inputs_, copies_inputs ? shape.rows() * inputs * size : 0);
     plan.reserve(segment, hidden_, (is_spread ? ranks * own : own) * rank * size);
     plan.reserve(segment, own_hidden_, is_spread ? own * rank * size : 0);
+    std::int64_t largest = 0;
+    for (const ParameterSpec& spec : table.specs()) {
+      if (spec.is_code && spec.is_held) largest = std::max(largest, spec.stored_size());
+    }
+    if (largest > 0) plan.reserve("dequantized weight", dequantized_, largest * size);
   }
+
+  // The matrix (rows, columns) that the codes of a weight stand for, valid until that of another
+  // weight is needed. Codes do not change, so the one that is there stays.
+  template <class T>
+  Tensor<const T, 2> dequantized(const WeightView& weight, std::int64_t rows, std::int64_t columns,
+                                 ScaleAxis axis, Stream& stream) {
+    const Tensor<T, 2> out = {reinterpret_cast<T*>(dequantized_.data), {rows, columns}};
+    if (present_ == weight.data) return out;
+    present_ = weight.data;
+    const std::int64_t outputs = axis == ScaleAxis::rows ? rows : columns;
+    dequantize<T>(out, make_tensor(static_cast<const std::int8_t*>(weight.data), rows, columns),
+                  make_tensor(weight.scales, outputs), axis, stream);
+    return out;
+  }
+  // Codes have changed.
+  void forget() { present_ = nullptr; }
 
   // Changed inputs of a layer, or gradients of its outputs.
   template <class T>
@@ -61,7 +84,8 @@ class AdapterBuffers {
   }
 
  private:
-  Tensor<unsigned char, 1> inputs_, hidden_, own_hidden_;
+  Tensor<unsigned char, 1> inputs_, hidden_, own_hidden_, dequantized_;
+  const void* present_ = nullptr;  // the codes of the dequantized weight
 };
 
 }  // namespace llmc

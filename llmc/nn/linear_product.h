@@ -10,6 +10,7 @@
 #include "llmc/nn/context.h"
 #include "llmc/nn/parameter.h"
 #include "llmc/nn/quantized_weight.h"
+#include "llmc/nn/weight_values.h"
 #include "llmc/ops/gemm/invariant_gemm_call.h"
 #include "llmc/ops/gemm/linear.h"
 
@@ -50,7 +51,8 @@ class LinearProduct {
   void forward(Tensor<T, 2> out, In<T, 2> inp, In<T, 1> bias, Context& context) const {
     const QuantizedPass& pass = context.quantization.pass();
     if (!pass.weights) {
-      linear_forward<T>(out, inp, weight_.matrix(), bias, context.gemm, context.stream);
+      linear_forward<T>(out, inp, weight_values(weight_, context), bias, context.gemm,
+                        context.stream);
       return;
     }
     quantized_.product(out, quantized_.quantized_input(inp, Quantized::codes, context), bias,
@@ -103,7 +105,7 @@ class LinearProduct {
 
  private:
   Tensor<const T, 2> weight_factor(Context& context) const {
-    if (!context.quantization.pass().weights) return weight_.matrix();
+    if (!context.quantization.pass().weights) return weight_values(weight_, context);
     return quantized_.quantized(Quantized::values, context);
   }
 

@@ -19,6 +19,7 @@
 #include "llmc/nn/parameter.h"
 #include "llmc/nn/pass_options.h"
 #include "llmc/nn/quantized_weight.h"
+#include "llmc/nn/weight_values.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/classifier_slices.h"
 
@@ -125,8 +126,8 @@ class LmHead {
       quantized_.product(logits, hidden, {}, Transpose::yes, false, context);
       return;
     }
-    matmul(logits, hidden, Transpose::no, weight_.matrix(), Transpose::yes, 0.0f, kNoBias,
-           context.gemm, context.stream);
+    matmul(logits, hidden, Transpose::no, weight_values(weight_, context), Transpose::yes, 0.0f,
+           kNoBias, context.gemm, context.stream);
   }
 
   // Computes the logits of each chunk of rows in turn and calls use(chunk).
@@ -188,7 +189,7 @@ class LmHead {
     const ProfileScope scope("logits input gradient", context.stream);
     const Tensor<const T, 2> weight = context.quantization.pass().weights
                                           ? quantized_.quantized(Quantized::values, context)
-                                          : weight_.matrix();
+                                          : weight_values(weight_, context);
     matmul(d_hidden, d_logits, Transpose::no, weight, Transpose::no, 0.0f, kNoBias, context.gemm,
            context.stream);
   }

@@ -77,6 +77,8 @@ struct ParameterSpec {
   // master weights. The others are frozen.
   bool trainable = true;
   bool is_adapter = false;  // a part of an adapter (ops/adapter_shape.h), not of the model
+  // Whether training keeps INT8 codes of the parameter, outside the array of all tensors.
+  bool is_code = false;
   // 0: embeddings, 1 .. L: transformer blocks, L + 1: the final LayerNorm, L + 2: a head that is
   // not tied to the embeddings
   int block = 0;
@@ -232,9 +234,11 @@ class ParameterTable {
   // Call once, after the last parameter: sets offsets, and which pipeline ranks hold a parameter.
   // `frozen`: names of parameters that are not trainable; with adapters, all of the model are
   // frozen. Throws if one of them does not exist, and if all parameters are frozen.
+  // `codes`: matrices of the model become INT8 codes.
   void finish(std::int64_t layers, const Pipeline& pipeline,
-              const std::vector<std::string>& frozen) {
+              const std::vector<std::string>& frozen, bool codes = false) {
     freeze(frozen);
+    for (ParameterSpec& spec : specs_) spec.is_code = codes && is_quantized(spec);
     for (ParameterSpec& spec : specs_) spec.is_lookup = is_lookup(spec);
     compute_offsets();
     set_holders(layers, pipeline);
@@ -343,7 +347,7 @@ class ParameterTable {
       });
       for (const bool split : {true, false}) {
         for (auto spec = first; spec != end; ++spec) {
-          if (spec->trainable != trainable) continue;
+          if (spec->trainable != trainable || spec->is_code) continue;
           if (place_.tensor_ranks > 1 ? spec->part.split == split : split) append(*spec);
         }
       }

@@ -162,6 +162,7 @@ class ShardLayout {
     frozen_.resize(block + 1);
     has_tokens_.resize(block + 1);
     if (spec.axes.rows.front().name == AxisName::vocabulary) has_tokens_[block] = true;
+    if (spec.is_code) return;
     Bucket& bucket = (spec.trainable ? trainable_ : frozen_).back();
     const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);
     bucket.size += size;

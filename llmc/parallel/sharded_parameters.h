@@ -2,6 +2,7 @@
 #pragma once
 
 #include "llmc/nn/parameter_source.h"
+#include "llmc/parallel/base_codes.h"
 #include "llmc/parallel/gradient_buckets.h"
 #include "llmc/parallel/weight_buckets.h"
 
@@ -11,8 +12,9 @@ template <class T>
 class ShardedParameters final : public ParameterSource {
  public:
   // Passes run on `compute`. Without gradients (null) all parameters are frozen.
-  ShardedParameters(WeightBuckets<T>& weights, GradientBuckets* gradients, Stream& compute)
-      : weights_(weights), gradients_(gradients), compute_(compute) {}
+  ShardedParameters(WeightBuckets<T>& weights, const BaseCodes& codes, GradientBuckets* gradients,
+                    Stream& compute)
+      : weights_(weights), codes_(codes), gradients_(gradients), compute_(compute) {}
 
   void acquire(int block, int next) override {
     weights_.acquire(block, next, compute_);
@@ -25,6 +27,7 @@ class ShardedParameters final : public ParameterSource {
     if (gradients_ != nullptr) gradients_->ready(block);
   }
   WeightView weight(const ParameterSpec& spec) override {
+    if (spec.is_code) return codes_.view(spec);
     return {kDtypeOf<T>, weights_.whole(spec)};
   }
   std::int64_t version() const override { return weights_.version(); }
@@ -34,6 +37,7 @@ class ShardedParameters final : public ParameterSource {
 
  private:
   WeightBuckets<T>& weights_;
+  const BaseCodes& codes_;
   GradientBuckets* gradients_;
   Stream& compute_;
   bool is_backward_ = false;

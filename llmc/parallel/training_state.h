@@ -44,6 +44,7 @@ class TrainingState final : public RunState {
         training_(shape.training),
         chunks_(context),
         weights_(layout_, context, shape.offload.parameters, plan),
+        codes_(table, context, plan),
         collector_(layout_, ranks_, shape.offload.chunk, plan) {
     plan.reserve("staging", loss_, 1);
     std::vector<const StateBytes*> arrays = {&weights_.kept()};
@@ -55,7 +56,7 @@ class TrainingState final : public RunState {
     }
     chunks_.reserve(std::min(shape.offload.chunk, layout_.shard_size()), arrays, plan);
     source_ = std::make_unique<ShardedParameters<T>>(
-        weights_, training_ ? &optimizer_->gradients() : nullptr, context.stream);
+        weights_, codes_, training_ ? &optimizer_->gradients() : nullptr, context.stream);
   }
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
@@ -64,6 +65,7 @@ class TrainingState final : public RunState {
   // fp16 starts at kInitialLossScale. Call after plan.allocate().
   void clear(Stream& stream) {
     clear(weights_.kept(), stream);
+    codes_.clear(stream);
     fill_zero(loss_.data, 1, stream);
     if (!training_) return;
     if (!std::is_same_v<T, float>) clear(optimizer_->master(), stream);
@@ -153,6 +155,7 @@ class TrainingState final : public RunState {
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) override {
     require_representable(spec, {values, static_cast<std::size_t>(spec.size())});
     if (!spec.is_held) return;
+    if (spec.is_code) return codes_.set(spec, values, stream);
     with_local_values(spec, values,
                       [&](const float* local) { set_local_weight(spec, local, stream); });
   }
@@ -171,6 +174,10 @@ class TrainingState final : public RunState {
   }
 
   void get_weight(const ParameterSpec& spec, float* values, Stream& stream) override {
+    if (spec.is_code) {
+      if (first_rank() && values != nullptr) codes_.get(spec, values, stream);
+      return;
+    }
     if (spec.trainable && (training_ || std::is_same_v<T, float>)) {
       collect<float>(spec, values, stream,
                      [&](const OwnedPart& part) { return master_operand(part, Use::read); });
@@ -213,6 +220,7 @@ class TrainingState final : public RunState {
       visit_values(kind, spec, read, whole);
     };
     for (const ParameterSpec& spec : table().specs()) {
+      if (spec.is_code) continue;
       const OwnedPart part = spec.is_held ? layout_.own_values(spec) : OwnedPart();
       if (layout_.shards_weights()) {
         visit("weights", spec, weights_operand(part, Use::read), part.size, false);
@@ -289,6 +297,7 @@ class TrainingState final : public RunState {
   // Without master weights, the values are rounded chunk by chunk: the memory plan has no room for
   // a large tensor in fp32.
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
+    if (spec.is_code) return initialise_codes(spec, seed, stream);
     const OwnedPart part = layout_.own_values(spec);
     std::vector<StateOperand> operands = {weights_operand(part, Use::write)};
     const bool has_own_master = has_master(spec) && !std::is_same_v<T, float>;
@@ -305,6 +314,14 @@ class TrainingState final : public RunState {
         initialise_rounded(weights, n, part.first + first, spec, seed, stream);
       }
     });
+  }
+  void initialise_codes(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
+    const Buffer<float> values(spec.size());
+    fill_initial(values.data(), spec.size(), 0, spec, seed, stream);
+    std::vector<float> on_host(static_cast<std::size_t>(spec.size()));
+    copy_to_host(on_host.data(), static_cast<const float*>(values.data()), spec.size(), stream);
+    stream.synchronize();
+    codes_.set(spec, on_host.data(), stream);
   }
   static void initialise_rounded(T* weights, std::int64_t size, std::int64_t element,
                                  const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
@@ -390,6 +407,7 @@ class TrainingState final : public RunState {
   bool training_;
   StateChunks chunks_;
   WeightBuckets<T> weights_;
+  BaseCodes codes_;
   PartCollector collector_;
   std::unique_ptr<OptimizerStep<T>> optimizer_;  // null: the state is not trained
   Tensor<float, 1> loss_;

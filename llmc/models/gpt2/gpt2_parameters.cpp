@@ -64,7 +64,7 @@ ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place
     table.add_matrix("lm_head.weight", static_cast<int>(config.layers) + 2,
                      {{vocabulary}, {channels}}, kStddev);
   }
-  table.finish(config.layers, shape.pipeline, shape.frozen);
+  table.finish(config.layers, shape.pipeline, shape.frozen, shape.base_codes);
   return table;
 }
 
