@@ -263,7 +263,7 @@ SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
-GROUP_train.cu       := adapters checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state trainable trainable_ranks tour training zero
+GROUP_train.cu       := adapters base_codes checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state trainable trainable_ranks tour training zero
 GROUP_model.cu       := family merge_adapter scheduler scheduler_int8 scheduler_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
 GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file stored_names \

@@ -101,11 +101,12 @@ void train(const ModelConfig& config, Attention attention, Printer& printer) {
   stream.synchronize();
 }
 
-// Runs initialisation and a training step of an adapter, of one block.
+// Runs initialisation and a training step of an adapter, of one block; LoRA on codes.
 template <class T>
 void train_adapter(const ModelConfig& config, const AdapterShape& adapters, Printer& printer) {
   RunShape shape{.B = 1, .T = config.context};
   shape.adapters = adapters;
+  shape.base_codes = adapters.kind == AdapterKind::lora;
   TrainingEngine<T> engine(config, shape);
   Stream& stream = engine.stream();
   stream.observe(&printer);

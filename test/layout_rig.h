@@ -60,6 +60,7 @@ struct LayoutOptions {
   bool zero_points = false;
   std::vector<std::string> frozen = {};  // names of parameters
   AdapterShape adapters = {};
+  bool base_codes = false;
   // Every property in which models of GPT-2's family differ has another value than in GPT-2.
   bool differs_from_gpt2 = false;
   MemoryOptions memory = {};
@@ -166,6 +167,7 @@ inline RunShape shape_of(const Layout& layout, const LayoutOptions& options) {
   shape.qat = options.qat;
   shape.pipeline = layout.pipeline(options.layers);
   shape.adapters = options.adapters;
+  shape.base_codes = options.base_codes;
   return with_frozen(std::move(shape), options.config(), options.frozen);
 }
 

@@ -20,7 +20,7 @@ void dequantize(OpRunner& runner, Shape s, llmc::ScaleAxis axis) {
                     .bytes = (1 + sizeof(T)) * static_cast<double>(s.rows * s.C)});
   if (!c.is_selected()) return;
   const std::int64_t outputs = by_row ? s.rows : s.C;
-  auto& codes = c.input<std::int8_t>(s.rows * s.C, codes_in(-127, 127));
+  auto& codes = c.input<std::int8_t>(s.rows * s.C, indices(2, 256));
   auto& scales = c.input<float>(outputs, positive(1, 0.1));
   auto& out = c.output<T>(s.rows * s.C);
   c.variant("used", [&](int i) {
@@ -30,7 +30,8 @@ void dequantize(OpRunner& runner, Shape s, llmc::ScaleAxis axis) {
   });
   std::vector<double> expected = codes.values();
   const auto factors = scales.values();
-  for (std::int64_t i = 0; i < s.rows * s.C; ++i) expected[i] *= factors[by_row ? i / s.C : i % s.C];
+  for (std::int64_t i = 0; i < s.rows * s.C; ++i)
+    expected[i] *= factors[by_row ? i / s.C : i % s.C];
   c.finish([&] { return std::vector{compare("out", out.values(), expected, tolerance<T>())}; });
 }
 

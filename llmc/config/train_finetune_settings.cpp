@@ -70,7 +70,8 @@ void check_adapter_flags(const Resolution<TrainProgram>& r) {
 void check_base_quant(const Resolution<TrainProgram>& r) {
   if (r.config.finetune.base_quant == BaseQuant::none) return;
   if (adapter_flag(r.config.finetune).empty()) {
-    fail_usage("--base-quant w8 is for the model under an adapter", "add --lora, --ia3 or --adapter");
+    fail_usage("--base-quant w8 is for the model under an adapter",
+               "add --lora, --ia3 or --adapter");
   }
   const RankSettings<Resolved>& ranks = r.config.ranks;
   if (ranks.tp == 1 && ranks.pp == 1 && ranks.zero < 3) return;
@@ -224,9 +225,10 @@ Settings<TrainProgram> ia3_rows() {
            }},
       {.flag = "--base-quant",
        .field = [](auto& s) -> decltype(auto) { return (s.finetune.base_quant); },
-       .help = "with an adapter: keep the matrices of the model as INT8 codes with a scale per output "
-               "(w8), of which one at a time is dequantized; on data-parallel ranks with --zero 0 "
-               "to 2",
+       .help =
+           "with an adapter: keep the matrices of the model as INT8 codes with a scale per output "
+           "(w8), of which one at a time is dequantized; on data-parallel ranks with --zero 0 "
+           "to 2",
        .fallback = SettingValue("none"),
        .changes_results = true,
        .on_resume = OnResume::fixed,

@@ -38,8 +38,8 @@ class Embedding {
     const Tensor<T, 2> partial = context.tensor.partial_sums(out, batch.rows());
     Tensor<const float, 1> scales;
     if (context.quantization.pass().weights) scales = quantized_.scales(context);
-    embedding_forward<T>(partial, batch.tokens, weight_values(wte_, context), wpe_.matrix(), batch.T,
-                         slice_, context.stream, batch.first_position, scales);
+    embedding_forward<T>(partial, batch.tokens, weight_values(wte_, context), wpe_.matrix(),
+                         batch.T, slice_, context.stream, batch.first_position, scales);
     context.tensor.reduce(out, partial, context.stream);
   }
 

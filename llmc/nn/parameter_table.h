@@ -235,8 +235,8 @@ class ParameterTable {
   // `frozen`: names of parameters that are not trainable; with adapters, all of the model are
   // frozen. Throws if one of them does not exist, and if all parameters are frozen.
   // `codes`: matrices of the model become INT8 codes.
-  void finish(std::int64_t layers, const Pipeline& pipeline,
-              const std::vector<std::string>& frozen, bool codes = false) {
+  void finish(std::int64_t layers, const Pipeline& pipeline, const std::vector<std::string>& frozen,
+              bool codes = false) {
     freeze(frozen);
     for (ParameterSpec& spec : specs_) spec.is_code = codes && is_quantized(spec);
     for (ParameterSpec& spec : specs_) spec.is_lookup = is_lookup(spec);

@@ -38,8 +38,8 @@ class BaseCodes {
 
   // Quantizes spec.size() values. Finished on return.
   void set(const ParameterSpec& spec, const float* values, Stream& stream) {
-    const WeightCodes weight = quantize_weight(values, spec.shape[0], spec.shape[1],
-                                               output_axis(spec), spec.name);
+    const WeightCodes weight =
+        quantize_weight(values, spec.shape[0], spec.shape[1], output_axis(spec), spec.name);
     Tensors& tensors = tensors_.at(spec.id);
     copy_to_device(tensors.codes.data, weight.codes.data(),
                    static_cast<std::int64_t>(weight.codes.size()), stream);
