@@ -90,6 +90,20 @@ TEST_SUITE("base codes") {
     }
   }
 
+  TEST_CASE("a pass reads the codes that are set after another pass") {
+    const LayoutOptions options = options_with(shapes()[0]);
+    const auto logits_with = [&](bool has_passed) {
+      ModelRig<float> rig(options.config(), shape_of({}, options));
+      initialise(rig.state(), rig.stream());
+      const oracle::Batch batch = batch_of(0, 0, options);
+      if (has_passed) rig.logits(batch);
+      const ParameterSpec& wte = rig.state().table().find("wte.weight");
+      rig.state().set_weight(wte, random_floats(wte.size(), 9).data(), rig.stream());
+      return rig.logits(batch);
+    };
+    CHECK(logits_with(true) == logits_with(false));
+  }
+
   TEST_CASE_TEMPLATE("data-parallel ranks train like one, with the stages that keep whole weights",
                      T, float, bf16) {
     for (const int stage : {0, 1, 2}) {

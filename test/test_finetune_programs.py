@@ -7,6 +7,7 @@ Prints and exits as test_programs.py does.
 """
 import json
 import re
+import subprocess
 import sys
 
 from runner import expect
@@ -152,6 +153,28 @@ def test_lora_with_full_recompute_and_zero_3_has_the_bits_of_plain_lora(program)
     mpirun(program, 4, "--resume", "--out", "parts", "--steps", 5, "--lr", 0, "--grad-accum", 2)
     expect(read_safetensors(program.folder / "parts/step_000005/adapter_model.safetensors") ==
            read_safetensors(program.folder / "plain-2/step_000004/adapter_model.safetensors"), "4 ranks: other values")
+
+
+def test_an_int8_model_under_an_adapter_begins_with_the_loss_of_generation_at_int8(program):
+    base_model(program)
+    evaluation = ["--init-from", "base", "--steps", 0, "--eval", "perplexity:text.txt", "--peak-tflops", 1, "--lora", 4]
+
+    def loss_of(output):
+        return float(re.search(r"token_nll +([0-9.]+)", output)[1])  # six digits
+    floats, codes = (loss_of(program.run(*evaluation, *flags).stdout) for flags in ([], ["--base-quant", "w8"]))
+    infer = program.binary.parent / "infer_gpt2"
+    done = subprocess.run([infer, "perplexity", "text.txt", "-m", "base", "--quant", "w8"], cwd=program.folder,
+                          capture_output=True, text=True, check=True)
+    expected = loss_of(done.stdout)
+    expect(floats != codes and abs(codes / expected - 1) < 5e-6, f"{codes}, not {expected}; {floats} in floats")
+    arguments = [*DATA, "--init-from", "base", "--dtype", "bf16", "--steps", 4, *LORA, "--base-quant", "w8"]
+    program.run(*arguments, "--out", "w8")
+    program.run(*arguments, "--out", "w8-2", "--stop-after", 2)
+    program.run("--resume", "--out", "w8-2", *DATA)
+    expect(same_adapter(program, "w8-2", "w8"), "another adapter or other moments")
+    for flags, message in ((["--base-quant", "w8"], "--base-quant w8 is for the model under an adapter"),
+                           (["--lora", 4, "--base-quant", "w8", "--zero", 3], "--base-quant w8 works on data-parallel")):
+        program.fails(*DATA, "--init-from", "base", "--steps", 1, *flags, phrases=[message], code=2)
 
 
 def test_wrong_adapters_are_refused(program):

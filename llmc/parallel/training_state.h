@@ -17,7 +17,8 @@
 #include "llmc/nn/parameter_source.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/ops/convert.h"
-#include "llmc/ops/random_fill.h"
+#include "llmc/parallel/base_codes.h"
+#include "llmc/parallel/initial_values.h"
 #include "llmc/parallel/optimizer_step.h"
 #include "llmc/parallel/part_collector.h"
 #include "llmc/parallel/run_state.h"
@@ -294,8 +295,6 @@ class TrainingState final : public RunState {
     });
   }
 
-  // Without master weights, the values are rounded chunk by chunk: the memory plan has no room for
-  // a large tensor in fp32.
   void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
     if (spec.is_code) return initialise_codes(spec, seed, stream);
     const OwnedPart part = layout_.own_values(spec);
@@ -311,7 +310,7 @@ class TrainingState final : public RunState {
         fill_initial(values, n, part.first + first, spec, seed, stream);
         convert(weights, static_cast<const float*>(values), n, stream);
       } else {
-        initialise_rounded(weights, n, part.first + first, spec, seed, stream);
+        fill_initial_rounded(weights, n, part.first + first, spec, seed, stream);
       }
     });
   }
@@ -323,34 +322,6 @@ class TrainingState final : public RunState {
     stream.synchronize();
     codes_.set(spec, on_host.data(), stream);
   }
-  static void initialise_rounded(T* weights, std::int64_t size, std::int64_t element,
-                                 const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
-    constexpr std::int64_t kChunk = 1 << 16;
-    const Buffer<float> chunk(std::min(size, kChunk));
-    for (std::int64_t first = 0; first < size; first += kChunk) {
-      const std::int64_t n = std::min(kChunk, size - first);
-      fill_initial(chunk.data(), n, element + first, spec, seed, stream);
-      convert(weights + first, static_cast<const float*>(chunk.data()), n, stream);
-    }
-    stream.synchronize();
-  }
-
-  // Initial values of elements first to first + n - 1 of this rank's part of a parameter.
-  static void fill_initial(float* values, std::int64_t n, std::int64_t first,
-                           const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
-    switch (spec.initializer) {
-      case Initializer::normal:
-        return normal_fill(values, n, first, spec.part.index, seed, spec.id, 0.0f, spec.stddev,
-                           stream);
-      case Initializer::uniform:
-        return uniform_fill(values, n, first, spec.part.index, seed, spec.id, spec.bound, stream);
-      case Initializer::one:
-        return constant_fill(values, n, 1.0f, stream);
-      case Initializer::zero:
-        return constant_fill(values, n, 0.0f, stream);
-    }
-  }
-
   // Writes spec.size() zeros on rank 0.
   void set_zeros(const ParameterSpec& spec, float* values) const {
     if (first_rank() && values != nullptr) std::fill_n(values, spec.size(), 0.0f);

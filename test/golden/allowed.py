@@ -33,7 +33,7 @@ IGNORED_KEYS = [
     ("*.jsonl", "--text-format", "older builds have no such setting"),
     *[(file, prefix + flag, "older builds have no such setting") for file, prefix in (("*.jsonl", ""), ("*/manifest.json", "state."))
       for flag in ("--recompute", "--offload", "--optimizer-on", "--train-only", "--freeze", "--lora", "--lora-alpha",
-                   "--lora-targets", "--lora-dropout", "--rslora", "--ia3", "--ia3-targets", "--adapter")],
+                   "--lora-targets", "--lora-dropout", "--rslora", "--ia3", "--ia3-targets", "--adapter", "--base-quant")],
     ("*/manifest.json", "state.--bin-format", "older builds have no such setting"),
     ("*/manifest.json", "state.--skip-bad-lines", "older builds have no such setting"),
     ("*/manifest.json", "state.--split-on", "older builds have no such setting"),
