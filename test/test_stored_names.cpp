@@ -74,7 +74,7 @@ TEST_SUITE("stored_names") {
       weights.require_exactly({kWte});
     }
     // A head of its own needs both.
-    const HuggingFaceWeights untied(folder.path(), false);
+    const HuggingFaceWeights untied(folder.path(), llmc::StoredHead::own);
     CHECK(contains(complaint([&] {
                      untied.require_exactly({kWte, "lm_head.weight"});
                    }),
@@ -84,7 +84,7 @@ TEST_SUITE("stored_names") {
   TEST_CASE("a head that is not tied is kept, and equals the embeddings only if it is tied") {
     const TemporaryDirectory folder;
     write_weights(folder.path(), {{"transformer.wte.weight", 1}, {"lm_head.weight", 2}});
-    const HuggingFaceWeights untied(folder.path(), false);
+    const HuggingFaceWeights untied(folder.path(), llmc::StoredHead::own);
     untied.require_exactly({kWte, "lm_head.weight"});
     CHECK(load(untied, "lm_head.weight") == std::vector<float>{2, 3});
     CHECK(contains(complaint([&] { HuggingFaceWeights{folder.path()}; }),

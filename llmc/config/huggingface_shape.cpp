@@ -18,6 +18,10 @@ HuggingFaceConfig to_huggingface(const ModelConfig& config,
   out.scale_attn_weights = config.scale_attention;
   out.scale_attn_by_inverse_layer_idx = config.scale_attention_by_layer;
   out.tie_word_embeddings = config.tied_head;
+  for (std::int64_t label = 0; label < config.labels; ++label) {
+    out.label_names.push_back("LABEL_" + std::to_string(label));
+  }
+  if (config.labels > 0) out.pad_token_id = end_of_text;
   out.bos_token_id = end_of_text;
   out.eos_token_ids.clear();
   if (end_of_text) out.eos_token_ids = {*end_of_text};
@@ -37,6 +41,7 @@ ModelConfig from_huggingface(const HuggingFaceConfig& config, const std::string&
   out.scale_attention = config.scale_attn_weights;
   out.scale_attention_by_layer = config.scale_attn_by_inverse_layer_idx;
   out.tied_head = config.tie_word_embeddings;
+  out.labels = static_cast<std::int64_t>(config.label_names.size());
   try {
     check_config(out);
   } catch (const Error& error) {

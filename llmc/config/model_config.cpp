@@ -56,6 +56,7 @@ void check_config(const ModelConfig& config) {
   require_at_most("--channels", config.channels, 8192);  // LayerNorm keeps a row in registers
   check_family(config);
   require_at_most("--layers", config.layers, 1000);
+  require_at_most("the number of labels", config.labels, 65536);
   require_at_most("--context", config.context, 1 << 24);  // limit of attention: kMaxAttentionTime
 }
 

@@ -12,6 +12,8 @@ namespace llmc {
 // Rows of the token embedding are padded to a multiple of this, which the GEMMs of the head are
 // tuned for. The rows beyond V are zero and stay zero.
 inline constexpr std::int64_t kVocabularyMultiple = 128;
+// The same for the rows of score.weight: rows of logits are aligned to 16 bytes.
+inline constexpr std::int64_t kLabelMultiple = 8;
 
 struct ModelConfig {
   std::int64_t vocabulary = 50257;  // V
@@ -29,9 +31,15 @@ struct ModelConfig {
   bool scale_attention_by_layer = false;  // those of layer l also by l + 1
   bool tied_head = true;  // wte is the weight of the logits; otherwise lm_head.weight is
 
+  // Number of classes. 0: a language model. Otherwise the model is a classifier, whose head is
+  // score.weight, whatever tied_head is.
+  std::int64_t labels = 0;
+
   bool operator==(const ModelConfig&) const = default;
   std::int64_t head_size() const { return channels / heads; }                // HS
   std::int64_t hidden_size() const { return inner.value_or(4 * channels); }  // H
+  // Number of logits of a row: of tokens, or of labels.
+  std::int64_t num_logits() const { return labels > 0 ? labels : vocabulary; }
   // The factor of the attention scores of a layer.
   float attention_scale(std::int64_t layer) const;
 };

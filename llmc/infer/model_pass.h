@@ -67,7 +67,7 @@ class ModelPass final : public GenerationPass {
       plan.reserve("activations", qkv_scratch_.counters, qkv_counters(rows, NH));
     }
     plan.reserve("logits", logits_, std::max(shape.slots, shape.logits_rows),
-                 round_up(config.vocabulary, kLogitColumns));
+                 round_up(config.num_logits(), kLogitColumns));
     for (Tensor<std::int32_t, 1>* const ids : {&row_token_, &row_position_, &row_slot_}) {
       plan.reserve("batch", *ids, shape.chunk);
     }

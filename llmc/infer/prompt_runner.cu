@@ -53,7 +53,7 @@ void PromptRunner::read_losses(std::vector<float>& losses) {
   for (std::int64_t first = 0; first < rows; first += shape_.chunk_rows()) {
     const std::int64_t count = std::min(shape_.chunk_rows(), rows - first);
     classifier_loss<float>(row_range(losses_, first, count), model_.logits_of(first, count),
-                           row_range(targets_, first, count), config().vocabulary, stream);
+                           row_range(targets_, first, count), config().num_logits(), stream);
   }
   losses.resize(targets.size());
   copy_to_host(losses.data(), losses_.data, rows, stream);
@@ -62,7 +62,7 @@ void PromptRunner::read_losses(std::vector<float>& losses) {
 
 void PromptRunner::read_logits(std::int64_t first, std::int64_t count, std::vector<float>& logits) {
   const Tensor<const float, 2> values = model_.logits_of(first, count);
-  const std::int64_t V = config().vocabulary, columns = values.shape[1];
+  const std::int64_t V = config().num_logits(), columns = values.shape[1];
   logits.resize(static_cast<std::size_t>(count * V));
   for (std::int64_t i = 0; i < count; ++i)
     copy_to_host(logits.data() + i * V, values.data + i * columns, V, model_.stream());

@@ -14,12 +14,12 @@ namespace llmc {
 class FrozenFile {
  public:
   // Opens it, on the rank that reads files. It stays readable if it is deleted.
-  FrozenFile(const std::filesystem::path& path, bool tied_head, bool first_rank) {
+  FrozenFile(const std::filesystem::path& path, StoredHead head, bool first_rank) {
     if (!first_rank) return;
     if (is_llmc_model_file(path)) {
       llmc_.emplace(path);
     } else {
-      huggingface_.emplace(path, tied_head);
+      huggingface_.emplace(path, head);
     }
   }
 

@@ -15,6 +15,22 @@
 namespace llmc {
 namespace {
 
+// Whether a table has a classifier and the model in a file has none: what it adds is not loaded.
+bool adds_score(const ParameterTable& table, const HuggingFaceConfig& stored) {
+  return is_score(table.head()) && stored.label_names.empty();
+}
+
+// The parameters of the model in a file that the table has too.
+std::vector<const ParameterSpec*> stored_specs(const ParameterTable& table,
+                                               const HuggingFaceConfig& stored) {
+  std::vector<const ParameterSpec*> specs;
+  for (const ParameterSpec& spec : table.specs()) {
+    const bool is_new = spec.is_adapter || (is_score(spec) && adds_score(table, stored));
+    if (!is_new) specs.push_back(&spec);
+  }
+  return specs;
+}
+
 // Loads one tensor of `file`; `values` is memory for it.
 template <class File>
 void load_tensor(const File& file, const ParameterSpec& spec, LoadableWeights& weights,
@@ -27,14 +43,14 @@ void load_tensor(const File& file, const ParameterSpec& spec, LoadableWeights& w
 }
 
 template <class File>
-void load_floats(const std::filesystem::path& path, const File& file, LoadableWeights& weights,
+void load_floats(const std::filesystem::path& path, const File& file,
+                 const std::vector<const ParameterSpec*>& specs, LoadableWeights& weights,
                  Stream& stream, BaseHash* hash) {
   WorkProgress progress("loading " + path.string(), weights.table().count());
   std::vector<float> values;
-  for (const ParameterSpec& spec : weights.table().specs()) {
-    if (spec.is_adapter) continue;
-    load_tensor(file, spec, weights, values, stream, hash);
-    progress.add(spec.size());
+  for (const ParameterSpec* spec : specs) {
+    load_tensor(file, *spec, weights, values, stream, hash);
+    progress.add(spec->size());
   }
 }
 
@@ -73,7 +89,7 @@ void load_codes(const std::filesystem::path& path, const QuantizedFormat& format
   LoadableCodes* const codes = weights.quantized();
   if (codes == nullptr) refuse_quantized(path.string());
   const ParameterTable& table = weights.table();
-  const HuggingFaceWeights file(path, table.tied_head());
+  const HuggingFaceWeights file(path, table.tied_head() ? StoredHead::tied : StoredHead::own);
   std::vector<std::string> names, matrices;
   for (const ParameterSpec& spec : table.specs()) {
     names.push_back(spec.name);
@@ -102,18 +118,21 @@ void load_codes(const std::filesystem::path& path, const QuantizedFormat& format
 
 void load_weights(const std::filesystem::path& path, LoadableWeights& weights, Stream& stream,
                   BaseHash* hash) {
+  const ParameterTable& table = weights.table();
+  const HuggingFaceConfig stored = read_pretrained_config(path);
+  const std::vector<const ParameterSpec*> specs = stored_specs(table, stored);
   if (is_llmc_model_file(path))
-    return load_floats(path, LlmcModelFile(path), weights, stream, hash);
+    return load_floats(path, LlmcModelFile(path), specs, weights, stream, hash);
   if (const auto format = read_quantized_format(path))
     return load_codes(path, *format, weights, stream);
-  const HuggingFaceWeights file(path, weights.table().tied_head());
+  // A classifier has no use for a head of tokens that is not tied.
+  const bool drops_head = adds_score(table, stored) && !stored.tie_word_embeddings;
+  const HuggingFaceWeights file(path, drops_head ? StoredHead::score : stored_head(stored));
   require_no_codes(file);
   std::vector<std::string> names;
-  for (const ParameterSpec& spec : weights.table().specs()) {
-    if (!spec.is_adapter) names.push_back(spec.name);
-  }
+  for (const ParameterSpec* spec : specs) names.push_back(spec->name);
   file.require_exactly(names);
-  load_floats(path, file, weights, stream, hash);
+  load_floats(path, file, specs, weights, stream, hash);
 }
 
 }  // namespace llmc

@@ -36,7 +36,7 @@ class ModelRunner final : public EvaluationPass {
         batches_(shape.B, shape.T, 1 + shape.pipeline.batches(pipeline_rank()), plan) {
     if (!shape.pipeline.single()) {
       plan.reserve("staging", losses_, shape.rows());
-      plan.reserve("staging", logits_, config.vocabulary);
+      plan.reserve("staging", logits_, config.num_logits());
     }
     context.quantization.reserve(table, shape, sizeof(T), plan);
     context.adapters.reserve(table, shape, sizeof(T), plan);
@@ -134,7 +134,7 @@ class ModelRunner final : public EvaluationPass {
   void copy_logits(std::int64_t row, std::vector<T>& logits) {
     Tensor<const T, 1> own;
     if (model_.has_head()) own = model_.logits_of_row(activations(), last_rows_, row, context_);
-    const std::int64_t V = config().vocabulary;
+    const std::int64_t V = config().num_logits();
     logits.resize(static_cast<std::size_t>(V));
     copy_to_host(logits.data(), of_last_rank<T>(own, logits_, V), V, context_.stream);
     context_.ranks.synchronize(context_.stream);
@@ -144,7 +144,7 @@ class ModelRunner final : public EvaluationPass {
     require(first >= 0 && count >= 0 && first + count <= last_rows_,
             "the last forward pass did not have these rows");
     const auto values = model_.logits_of_rows(activations(), last_rows_, first, count, context_);
-    const std::int64_t V = config().vocabulary, columns = values.shape[1];
+    const std::int64_t V = config().num_logits(), columns = values.shape[1];
     logits.resize(static_cast<std::size_t>(count * V));
     for (std::int64_t i = 0; i < count; ++i) {
       copy_to_host(logits.data() + i * V, values.data + i * columns, V, context_.stream);

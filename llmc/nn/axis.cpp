@@ -26,6 +26,8 @@ const char* axis_text(AxisName name) {
       return "hidden channels";
     case AxisName::rank:
       return "rank";
+    case AxisName::labels:
+      return "labels";
   }
   return "";
 }

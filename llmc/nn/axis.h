@@ -12,7 +12,17 @@ struct MeshPlace {
   int pipeline_rank = 0;  // of the ranks that divide the layers into stages
 };
 
-enum class AxisName { vocabulary, positions, channels, parts, heads, head_size, hidden, rank };
+enum class AxisName {
+  vocabulary,
+  positions,
+  channels,
+  parts,
+  heads,
+  head_size,
+  hidden,
+  rank,
+  labels
+};
 
 const char* axis_text(AxisName name);
 

@@ -11,9 +11,9 @@
 
 namespace llmc {
 
-// The tokens whose embeddings this rank has.
-inline VocabularySlice vocabulary_slice(const ParameterTable& table) {
-  const AxisPiece piece = table.find("wte.weight").axes.rows.front().piece(table.place());
+// The rows of a matrix, one per token or label, that this rank has.
+inline VocabularySlice rows_of_rank(const ParameterTable& table, const ParameterSpec& spec) {
+  const AxisPiece piece = spec.axes.rows.front().piece(table.place());
   return {piece.begin, piece.begin + piece.size};
 }
 
@@ -21,7 +21,7 @@ template <class T>
 class Embedding {
  public:
   Embedding(const ParameterTable& table, ParameterSource& source)
-      : slice_(vocabulary_slice(table)),
+      : slice_(rows_of_rank(table, table.find("wte.weight"))),
         wte_(table, "wte.weight", source),
         wpe_(table, "wpe.weight", source),
         quantized_(wte_, ScaleAxis::rows) {}

@@ -3,6 +3,10 @@
 // of rows of logits exists at a time: a chunk's losses and gradients are computed before the next
 // chunk replaces it.
 //
+// The head of a classifier is the same with score.weight (labels, C) in place of wte. Of each
+// sequence, only the row of the last token has a target, its label. The few logits of the other
+// rows cost less than collecting these rows.
+//
 // The vocabulary may be split over the ranks of a tensor group. Each rank then has the logits of
 // its own tokens, which are never gathered: three numbers per row are (classifier_slices.h), and
 // every rank computes the same losses from them.
@@ -29,7 +33,7 @@ template <class T>
 class LmHead {
  public:
   LmHead(const ParameterTable& table, ParameterSource& source)
-      : slice_(vocabulary_slice(table)),
+      : slice_(rows_of_rank(table, table.head())),
         weight_(table, table.head().name, source),
         quantized_(weight_, ScaleAxis::rows) {}
 

@@ -162,10 +162,19 @@ struct ParameterSpec {
   }
 };
 
+// The weight (labels, C) of a classifier's head.
+inline constexpr const char* kScoreName = "score.weight";
+inline bool is_score(const ParameterSpec& spec) {
+  return spec.axes.rows.front().name == AxisName::labels;
+}
+// Whether a model of tokens lacks a parameter, so that a run that starts from one begins with
+// initial values.
+inline bool is_added(const ParameterSpec& spec) { return spec.is_adapter || is_score(spec); }
+
 // Whether INT8 models, and quantized passes of training, quantize a parameter: matrices and token
 // embeddings.
 inline bool is_quantized(const ParameterSpec& spec) {
-  const bool is_matrix = !spec.axes.columns.empty() && !spec.is_adapter;
+  const bool is_matrix = !spec.axes.columns.empty() && !is_added(spec);
   return is_matrix && spec.axes.rows.front().name != AxisName::positions;
 }
 
@@ -233,7 +242,7 @@ class ParameterTable {
   }
   // Call once, after the last parameter: sets offsets, and which pipeline ranks hold a parameter.
   // `frozen`: names of parameters that are not trainable; with adapters, all of the model are
-  // frozen. Throws if one of them does not exist, and if all parameters are frozen.
+  // frozen, except a classifier's score. Throws if one of them does not exist, and if all parameters are frozen.
   // `codes`: matrices of the model become INT8 codes.
   void finish(std::int64_t layers, const Pipeline& pipeline, const std::vector<std::string>& frozen,
               bool codes = false) {
@@ -256,10 +265,10 @@ class ParameterTable {
 
   // The weight of the logits: wte, or that of a head that is not tied to it.
   const ParameterSpec& head() const {
-    const auto has_tokens = [](const ParameterSpec& spec) {
-      return spec.axes.rows.front().name == AxisName::vocabulary;
+    const auto has_logits = [](const ParameterSpec& spec) {
+      return spec.axes.rows.front().name == AxisName::vocabulary || is_score(spec);
     };
-    const auto last = std::find_if(specs_.rbegin(), specs_.rend(), has_tokens);
+    const auto last = std::find_if(specs_.rbegin(), specs_.rend(), has_logits);
     require(last != specs_.rend(), "the model has no vocabulary");
     return *last;
   }
@@ -317,7 +326,7 @@ class ParameterTable {
     add(std::move(spec));
   }
   void freeze(const std::vector<std::string>& names) {
-    for (ParameterSpec& spec : specs_) spec.trainable = spec.is_adapter || num_adapters_ == 0;
+    for (ParameterSpec& spec : specs_) spec.trainable = is_added(spec) || num_adapters_ == 0;
     for (const std::string& name : names) {
       find(name);
       for (ParameterSpec& spec : specs_) spec.trainable = spec.trainable && spec.name != name;

@@ -36,9 +36,10 @@ class RunState : public LoadableWeights {
 
   // The optimizer state of a new run. Only fp16 uses the loss scale.
   virtual OptimizerState initial_optimizer_state(float loss_scale) const = 0;
-  // Sets the initial values of the table, or only those of adapters. A value depends only on the
+  // Sets the initial values of the table, or only those that a model of
+  // tokens lacks (is_added). A value depends only on the
   // seed, its tensor and its index.
-  virtual void initialise(std::uint64_t seed, Stream& stream, bool only_adapters = false) = 0;
+  virtual void initialise(std::uint64_t seed, Stream& stream, bool only_added = false) = 0;
   // Enables stochastic rounding of master weights for all later updates
   // (ops/optimizer/stochastic_rounding.h). It has no effect in fp32. Initial and loaded weights are
   // rounded to nearest.

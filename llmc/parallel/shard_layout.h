@@ -161,7 +161,8 @@ class ShardLayout {
     trainable_.resize(block + 1);
     frozen_.resize(block + 1);
     has_tokens_.resize(block + 1);
-    if (spec.axes.rows.front().name == AxisName::vocabulary) has_tokens_[block] = true;
+    const bool is_head = spec.axes.rows.front().name == AxisName::vocabulary || is_score(spec);
+    if (is_head) has_tokens_[block] = true;
     if (spec.is_code) return;
     Bucket& bucket = (spec.trainable ? trainable_ : frozen_).back();
     const std::int64_t size = round_up(spec.stored_size(), kParameterAlignment);

@@ -82,9 +82,9 @@ class TrainingState final : public RunState {
     return state;
   }
 
-  void initialise(std::uint64_t seed, Stream& stream, bool only_adapters = false) override {
+  void initialise(std::uint64_t seed, Stream& stream, bool only_added = false) override {
     for (const ParameterSpec& spec : table().specs()) {
-      if (spec.is_held && (spec.is_adapter || !only_adapters)) initialise(spec, seed, stream);
+      if (spec.is_held && (is_added(spec) || !only_added)) initialise(spec, seed, stream);
     }
     weights_.all_gather(stream, true);
   }

@@ -167,7 +167,7 @@ double recompute_flops(const ModelConfig& config, const RunShape& shape) {
   const auto C = static_cast<double>(config.channels),
              H = static_cast<double>(config.hidden_size());
   const auto L = static_cast<double>(config.layers), T = static_cast<double>(shape.T);
-  const auto V = static_cast<double>(config.vocabulary);
+  const auto V = static_cast<double>(config.num_logits());
   const double attention = 2 * T * C;  // of a token in a layer, forward, causal
   const double step = 6 * (L * (4 * C * C + 2 * C * H) + V * C) + 3 * L * attention;
   std::int64_t blocks = 0;

@@ -111,7 +111,7 @@ class StateTraffic {
   // The rank's piece of the gradient that a pipeline's tied embeddings add up.
   std::int64_t shared_embeddings() const {
     const ParameterSpec& head = table_.head();
-    const bool is_shared = mesh_.pipeline_ranks > 1 && config_.tied_head && head.trainable;
+    const bool is_shared = mesh_.pipeline_ranks > 1 && table_.tied_head() && head.trainable;
     return is_shared && head.is_held ? kFloat * layout_.own_part(head).size : 0;
   }
 

@@ -209,7 +209,7 @@ class StepTrafficOf {
     }
     traffic.messages.message = count * micro_batches_ * size_ * own_rows() * config_.channels;
     const ParameterSpec& wte = table_.find("wte.weight");
-    if (wte.is_held && wte.trainable && config_.tied_head) {
+    if (wte.is_held && wte.trainable && table_.tied_head()) {
       traffic.shared_embedding.all_reduce = bytes_sent(2 * kFloat * layout_.own_part(wte).size, 2);
     }
     traffic.pipeline_scalars.all_reduce =

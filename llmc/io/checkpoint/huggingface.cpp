@@ -110,6 +110,51 @@ void read_family(HuggingFaceConfig& config, const Json& json, const std::string&
   config.tie_word_embeddings = flag(json, "tie_word_embeddings", true, file);
 }
 
+constexpr const char* kClassifier = "GPT2ForSequenceClassification";
+
+// Reads the names of the classes and the pad token of a classifier. Other models have neither:
+// transformers writes an id2label with two default names for any of them.
+void read_labels(HuggingFaceConfig& config, const Json& json, const std::string& file) {
+  const Json* architectures = json_member(json, "architectures");
+  if (architectures == nullptr || !architectures->is_array()) return;
+  const bool is_classifier = std::ranges::any_of(
+      *architectures, [](const Json& name) { return name == Json(kClassifier); });
+  if (!is_classifier) return;
+  config.pad_token_id = token_id(json, "pad_token_id", file);
+  const Json* problem = json_member(json, "problem_type");
+  if (problem != nullptr && !problem->is_null() &&
+      json_text(*problem, file + ": problem_type") != "single_label_classification") {
+    fail(file + ": problem_type is " + printable(problem->dump()),
+         "supported: single_label_classification");
+  }
+  const Json* names = json_member(json, "id2label");
+  if (names == nullptr) {  // transformers leaves its two default names out
+    config.label_names = {"LABEL_0", "LABEL_1"};
+    return;
+  }
+  if (!names->is_object() || names->size() < 2) {
+    fail(file + ": id2label is not an object with at least two labels",
+         "such as {\"0\": \"negative\", \"1\": \"positive\"}");
+  }
+  for (std::size_t id = 0; id < names->size(); ++id) {
+    const Json* name = json_member(*names, std::to_string(id).c_str());
+    if (name == nullptr) fail(file + ": id2label has no label " + std::to_string(id));
+    config.label_names.push_back(json_text(*name, file + ": id2label"));
+  }
+}
+
+void add_labels(Json& json, const HuggingFaceConfig& config) {
+  Json id2label = Json::object(), label2id = Json::object();
+  for (std::size_t id = 0; id < config.label_names.size(); ++id) {
+    id2label[std::to_string(id)] = config.label_names[id];
+    label2id[config.label_names[id]] = id;
+  }
+  json["id2label"] = id2label;
+  json["label2id"] = label2id;
+  json["problem_type"] = "single_label_classification";
+  json["pad_token_id"] = config.pad_token_id ? Json(*config.pad_token_id) : Json(nullptr);
+}
+
 }  // namespace
 
 HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::string& file) {
@@ -132,6 +177,7 @@ HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::str
   config.resid_pdrop = probability(json, "resid_pdrop", 0.1, file);
   config.bos_token_id = token_id(json, "bos_token_id", file);
   config.eos_token_ids = token_ids(json, "eos_token_id", file);
+  read_labels(config, json, file);
   return config;
 }
 
@@ -167,7 +213,8 @@ std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype
   const auto optional_json = [](const std::optional<std::int64_t>& value) -> Json {
     return value ? Json(*value) : Json(nullptr);
   };
-  const Json json = {{"architectures", {"GPT2LMHeadModel"}},
+  const bool is_classifier = !config.label_names.empty();
+  Json json = {{"architectures", {is_classifier ? kClassifier : "GPT2LMHeadModel"}},
                      {"model_type", "gpt2"},
                      {"activation_function", activation_name(config.activation_function)},
                      {"vocab_size", config.vocab_size},
@@ -190,6 +237,7 @@ std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype
                      {"bos_token_id", optional_json(config.bos_token_id)},
                      {"eos_token_id", token_ids_json(config.eos_token_ids)},
                      {"torch_dtype", dtype == TensorDtype::bf16 ? "bfloat16" : "float32"}};
+  if (is_classifier) add_labels(json, config);
   return json.dump(2) + "\n";
 }
 
@@ -202,7 +250,13 @@ std::string change_config_dtype(std::string_view config, const std::string& dtyp
 // ---- weights -------------------------------------------------------------------------------
 
 std::string huggingface_name(const std::string& name) {
-  return name.starts_with("lm_head.") ? name : "transformer." + name;
+  const bool is_head = name.starts_with("lm_head.") || name.starts_with("score.");
+  return is_head ? name : "transformer." + name;
+}
+
+StoredHead stored_head(const HuggingFaceConfig& config) {
+  if (!config.label_names.empty()) return StoredHead::score;
+  return config.tie_word_embeddings ? StoredHead::tied : StoredHead::own;
 }
 
 std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors) {
@@ -229,18 +283,18 @@ void require_safetensors(const std::filesystem::path& directory) {
        "save the model with save_pretrained of transformers");
 }
 
-HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory, bool tied_head)
+HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& directory, StoredHead head)
     : directory_(directory) {
   require_safetensors(directory);
   std::error_code error;
   if (std::filesystem::exists(directory / kWeightsName, error)) {
     files_.emplace_back(directory / kWeightsName);
-    for (const std::string& name : files_.back().names()) add(name, 0);
+    for (const std::string& name : files_.back().names()) add(name, 0, head);
   } else {
-    open_shards();
+    open_shards(head);
   }
   report_ignored();
-  if (tied_head) tie_head();
+  if (head == StoredHead::tied) tie_head();
 }
 
 void HuggingFaceWeights::report_ignored() const {
@@ -290,8 +344,9 @@ bool HuggingFaceWeights::is_mask(const std::string& name) {
          (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
 
-bool HuggingFaceWeights::is_of_other_head(const std::string& name) {
-  return std::ranges::none_of(std::array{"h.", "wte.", "wpe.", "ln_f.", "lm_head."},
+bool HuggingFaceWeights::is_of_other_head(const std::string& name, StoredHead head) {
+  const char* own = head == StoredHead::score ? "score." : "lm_head.";
+  return std::ranges::none_of(std::array{"h.", "wte.", "wpe.", "ln_f.", own},
                               [&](const char* beginning) { return name.starts_with(beginning); });
 }
 
@@ -306,17 +361,17 @@ std::string HuggingFaceWeights::plain_name(std::string stored_name) {
   return stored_name;
 }
 
-void HuggingFaceWeights::add(const std::string& stored_name, std::size_t file) {
+void HuggingFaceWeights::add(const std::string& stored_name, std::size_t file, StoredHead head) {
   const std::string name = plain_name(stored_name);
   if (is_mask(name)) return;
-  if (is_of_other_head(name)) return ignored_.push_back(stored_name);
+  if (is_of_other_head(name, head)) return ignored_.push_back(stored_name);
   const auto [at, is_new] = locations_.emplace(name, TensorLocation{file, stored_name});
   if (is_new) return;
   fail(files_[file].path().string() + ": tensor " + printable(name) + " is stored twice, as " +
        printable(at->second.stored_name) + " and as " + printable(stored_name));
 }
 
-void HuggingFaceWeights::open_shards() {
+void HuggingFaceWeights::open_shards(StoredHead head) {
   const std::string file = (directory_ / kWeightsIndexName).string();
   const Json index = parse_json(read_file(file), file);
   const Json* map = index.is_object() ? json_member(index, "weight_map") : nullptr;
@@ -331,7 +386,7 @@ void HuggingFaceWeights::open_shards() {
       fail(files_[at->second].path().string() + " has no tensor " + printable(name) +
            ", although the index lists it there");
     }
-    add(name, at->second);
+    add(name, at->second, head);
   }
 }
 

@@ -45,6 +45,10 @@ struct HuggingFaceConfig {
   double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
   std::optional<std::int64_t> bos_token_id = 50256;
   std::vector<std::int64_t> eos_token_ids = {50256};  // each of them ends a text
+  // Names of the classes (id2label); empty for a language model. A classifier is a
+  // GPT2ForSequenceClassification, which ignores padding by its pad_token_id.
+  std::vector<std::string> label_names = {};
+  std::optional<std::int64_t> pad_token_id = {};
 
   bool operator==(const HuggingFaceConfig&) const = default;
 };
@@ -60,7 +64,8 @@ std::string differences_from_gpt2(const HuggingFaceConfig& config);
 // Reads config.json of the directory.
 HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory);
 
-// Returns the text of config.json for GPT2LMHeadModel and AutoConfig. `dtype` is the dtype of the
+// Returns the text of config.json for AutoConfig and GPT2LMHeadModel, or
+// GPT2ForSequenceClassification if there are labels. `dtype` is the dtype of the
 // weights.
 std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype);
 
@@ -69,7 +74,7 @@ std::string change_config_dtype(std::string_view config, const std::string& dtyp
 
 // ---- weights -------------------------------------------------------------------------------
 
-// Returns GPT2LMHeadModel's name for a tensor: only the head is outside its `transformer`.
+// Returns transformers' name for a tensor: only the head is outside its `transformer`.
 std::string huggingface_name(const std::string& name);
 
 // Headers for SafetensorsWriter or CheckpointWriter: the same tensors with the names of
@@ -80,6 +85,10 @@ std::vector<TensorHeader> huggingface_tensors(std::vector<TensorHeader> tensors)
 // the hint is the command that converts them.
 void require_safetensors(const std::filesystem::path& directory);
 
+// The tensor that gives the logits: wte.weight, lm_head.weight, or score.weight of a classifier.
+enum class StoredHead { tied, own, score };
+StoredHead stored_head(const HuggingFaceConfig& config);
+
 // The weights in a directory, found by name in any of its files. Names may have the prefixes of
 // torch.compile (_orig_mod.) and of DistributedDataParallel (module.).
 class HuggingFaceWeights {
@@ -87,10 +96,11 @@ class HuggingFaceWeights {
   // Opens and checks all files. Throws if a file is missing or invalid, or if a tensor occurs
   // twice. With a tied head, lm_head.weight may take the place of wte.weight; if both are there,
   // throws if they are not bit for bit equal: the engine has one tensor for both. Tensors of other
-  // heads, such as v_head.summary.weight, are ignored with a warning.
-  explicit HuggingFaceWeights(const std::filesystem::path& directory, bool tied_head = true);
+  // heads than `head`, such as v_head.summary.weight, are ignored with a warning.
+  explicit HuggingFaceWeights(const std::filesystem::path& directory,
+                              StoredHead head = StoredHead::tied);
 
-  // The tensors of the language model, sorted, without a tied lm_head.weight and the causal masks
+  // The tensors of the model, sorted, without a tied lm_head.weight and the causal masks
   // of old exports.
   std::vector<std::string> names() const;
 
@@ -136,12 +146,12 @@ class HuggingFaceWeights {
   static std::string plain_name(std::string stored_name);
   // h.N.attn.bias and h.N.attn.masked_bias were constants that old versions saved with the weights.
   static bool is_mask(const std::string& name);
-  // Whether a tensor belongs to another head than that of the language model.
-  static bool is_of_other_head(const std::string& name);
+  // Whether a tensor belongs to another head.
+  static bool is_of_other_head(const std::string& name, StoredHead head);
 
-  void add(const std::string& stored_name, std::size_t file);
+  void add(const std::string& stored_name, std::size_t file, StoredHead head);
 
-  void open_shards();
+  void open_shards(StoredHead head);
 
   const TensorLocation& location(const std::string& name) const;
   const SafetensorsFile& file_of(const std::string& name) const {

@@ -60,9 +60,12 @@ ParameterTable gpt2_parameters(const ModelConfig& config, const MeshPlace& place
     add_adapters(table, h, block, shape.adapters);
   }
   table.add_norm("ln_f", static_cast<int>(config.layers) + 1, channels);
-  if (!config.tied_head) {
-    table.add_matrix("lm_head.weight", static_cast<int>(config.layers) + 2,
-                     {{vocabulary}, {channels}}, kStddev);
+  const int head_block = static_cast<int>(config.layers) + 2;
+  if (config.labels > 0) {
+    const Axis labels{AxisName::labels, config.labels, true, kLabelMultiple};
+    table.add_matrix(kScoreName, head_block, {{labels}, {channels}}, kStddev);
+  } else if (!config.tied_head) {
+    table.add_matrix("lm_head.weight", head_block, {{vocabulary}, {channels}}, kStddev);
   }
   table.finish(config.layers, shape.pipeline, shape.frozen, shape.base_codes);
   return table;

@@ -26,7 +26,8 @@ void Checkpointer::open_frozen_file() {
   const std::string& path = resumed_ ? resumed_->checkpoint.string() : config_.model.init_from;
   const bool is_rounded = config_.precision.dtype != Dtype::fp32;
   if (config_.frozen.empty() || path.empty() || !is_rounded || config_.output.out.empty()) return;
-  frozen_file_.emplace(path, config_.shape.tied_head, runner_.state().first_rank());
+  frozen_file_.emplace(path, stored_head(read_pretrained_config(path)),
+                       runner_.state().first_rank());
 }
 
 std::vector<std::string> Checkpointer::restore_or_start(RunPosition& position) {

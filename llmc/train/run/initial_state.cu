@@ -29,6 +29,7 @@ void set_initial_state(TrainingRunner& runner, RunConfig& config, bool resumed) 
   if (has_model && config.adapter.shape.kind != AdapterKind::none) {
     set_adapted_model(runner, config, resumed);
   } else if (has_model && !resumed) {
+    if (config.shape.labels > 0) state.initialise(config.seed, stream, true);
     load_weights(config.model.init_from, state, stream);
   } else {
     state.initialise(config.seed, stream);
