@@ -1,6 +1,7 @@
 // Trains a GPT-2. `train_gpt2 --help` lists the flags; without arguments it trains a small model on
 // a toy language. Everything else is in llmc/ and data/; `make single` compiles all as one unit.
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,7 +60,8 @@ void run(Request request, World& world) {
   exchange.one_per_machine_first([&] {
     data = source->load(resolve_inputs(request, facts), requests_training(request, facts));
   });
-  if (data.train) facts.windows = data.train->windows();
+  if (data.train) facts.windows = data.train->count();
+  if (!data.label_names.empty()) facts.labels = std::ssize(data.label_names);
   RunConfig config;
   exchange.together([&] {
     config = resolve(request, facts);

@@ -55,6 +55,13 @@ enum class Ia3Targets { all, kv };
 // output.
 enum class BaseQuant { none, w8 };
 
+// What a model learns: to continue texts (a language model), to give each text one label (a
+// classifier), or to continue conversations as their assistant.
+enum class Task { lm, classify, chat };
+
+// What --keep-best compares after an evaluation.
+enum class KeepBestBy { loss, macro_f1 };
+
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.
 enum class CacheDtype { fp32, bf16, fp16, int8 };
 
@@ -94,6 +101,12 @@ inline constexpr std::array<const char*, 2> choice_names(BaseQuant) {
 inline constexpr std::array<const char*, 2> choice_names(Ia3Targets) {
   return {"all", "kv"};
 }
+inline constexpr std::array<const char*, 3> choice_names(Task) {
+  return {"lm", "classify", "chat"};
+}
+inline constexpr std::array<const char*, 2> choice_names(KeepBestBy) {
+  return {"loss", "macro-f1"};
+}
 inline constexpr std::array<const char*, 3> choice_names(Dedup) {
   return {"none", "exact", "near"};
 }
@@ -132,6 +145,21 @@ inline std::vector<KnownName> other_choice_names(Decay) {
 std::vector<KnownName> other_choice_names(Attention);
 inline std::vector<KnownName> other_choice_names(Recompute) {
   return {{"off", "none"}, {"core_attn", "selective"}, {"block", "full"}, {"uniform", "full"}};
+}
+
+inline std::vector<KnownName> other_choice_names(Task) {
+  return {{"classification", "classify"},
+          {"text-classification", "classify"},
+          {"sequence-classification", "classify"},
+          {"causal-lm", "lm"},
+          {"language", "lm"},
+          {"sft", "chat"},
+          {"conversations", "chat"},
+          {"instruct", "chat"}};
+}
+inline std::vector<KnownName> other_choice_names(KeepBestBy) {
+  return {
+      {"f1", "macro-f1"}, {"macro_f1", "macro-f1"}, {"eval_loss", "loss"}, {"val_loss", "loss"}};
 }
 
 inline std::vector<KnownName> other_choice_names(OptimizerOn) {

@@ -25,6 +25,7 @@ ModelConfig model_shape(const RunConfig& config, const RunFacts& facts) {
   shape.layers = config.model.layers;
   shape.heads = config.model.heads;
   shape.channels = config.model.channels;
+  if (config.task.kind == Task::classify && shape.labels == 0) shape.labels = facts.labels;
   return shape;
 }
 

@@ -2,6 +2,7 @@
 
 #include <glob.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <system_error>
@@ -54,6 +55,19 @@ std::string relocate_path(const std::string& name, const Relocation& relocation)
 std::string relocate_sources(const std::string& text, const Relocation& relocation) {
   return replace_source_names(
       text, [&](const std::string& name) { return relocate_path(name, relocation); });
+}
+
+std::string relocate_label_files(const std::string& text, const Relocation& relocation) {
+  using namespace source_list_detail;
+  if (text.find('=') == text.npos || leads_to_file(text)) return relocate_path(text, relocation);
+  std::string out;
+  for (const std::string& item : split_list(text)) {
+    const std::size_t begin = std::min(item.find('='), item.size() - 1) + 1;
+    const std::string name = unescape(item.substr(begin));
+    out +=
+        (out.empty() ? "" : ",") + item.substr(0, begin) + escape(relocate_path(name, relocation));
+  }
+  return out;
 }
 
 std::string relocate_after_colon(const std::string& text, const Relocation& relocation) {

@@ -19,6 +19,9 @@ std::string relocate_path(const std::string& name, const Relocation& relocation)
 // The same for the list of --train or --val: names are replaced, weights and order stay.
 std::string relocate_sources(const std::string& text, const Relocation& relocation);
 
+// The same for files with labels, "negative=a.txt,positive=b.txt", or one file without a label.
+std::string relocate_label_files(const std::string& text, const Relocation& relocation);
+
 // The same for the part after the first colon: TASK:FILE, or words:FILE.
 std::string relocate_after_colon(const std::string& text, const Relocation& relocation);
 

@@ -30,16 +30,21 @@ Settings<TrainProgram> sample_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.validation.batches); },
        .unit = "BATCHES",
        .help = "micro-batches per validation during training; 0 uses all",
-       .fallback = 20,
-       .range = at_least(0)},
+       .fallback = {"20; 0 unless --task is lm",
+                    [](const Resolution<TrainProgram>& r) {
+                      return r.config.task.kind == Task::lm ? 20 : 0;
+                    }},
+       .range = at_least(0),
+       .verify = check_eval_batches},
       {.flag = "--sample-every",
        .field = [](auto& s) -> decltype(auto) { return (s.samples.every); },
        .unit = "STEPS",
        .help = "steps between text samples; 0 disables them",
        .fallback =
-           {"--steps / 5; 0 for sequences of one token",
+           {"--steps / 5; 0 for sequences of one token, and unless --task is lm",
             [](const Resolution<TrainProgram>& r) {  // a sample needs a prompt and one more token
-              return r.config.batch.seq_len == 1 ? 0 : step_interval(r, 5);
+              const bool has_prompt = r.config.task.kind == Task::lm && r.config.batch.seq_len > 1;
+              return has_prompt ? step_interval(r, 5) : 0;
             }},
        .range = at_least(0)},
       {.flag = "--sample-length",
@@ -117,6 +122,13 @@ Settings<TrainProgram> checkpoint_rows() {
                     }},
        .required_flags = {"--out"},
        .verify = [](const Resolution<TrainProgram>& r) { return check_keep_best(r); }},
+      {.flag = "--keep-best-by",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.keep_best_by); },
+       .help = "what --keep-best compares: the validation loss, or, with --task classify, the mean "
+               "of the classes' F1",
+       .fallback = SettingValue("loss"),
+       .required_flags = {"--out"},
+       .verify = check_keep_best_by},
       {.flag = "--resume",
        .field = [](auto& s) -> decltype(auto) { return (s.output.resume); },
        .help = "continue the run in --out from its newest valid checkpoint, which sets every flag "

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "llmc/config/choices.h"
 #include "llmc/config/relocation.h"
 #include "llmc/config/setting.h"
 
@@ -31,6 +32,7 @@ struct OutputSettings {
   Value<std::int64_t> keep_checkpoints;  // number of newest checkpoints to keep; 0: all
   Value<std::int64_t> milestone_every;   // steps between permanent checkpoints; 0: none
   Value<bool> keep_best;                 // save and keep the checkpoint of the best validation loss
+  Value<KeepBestBy> keep_best_by;
   Value<bool> resume;
   Value<std::int64_t> stop_after;   // steps after which this process stops; 0: no limit
   Value<std::int64_t> max_skipped;  // consecutive skipped updates at which the run fails

@@ -19,6 +19,7 @@
 #include "llmc/config/train_output_settings.h"
 #include "llmc/config/train_qat_settings.h"
 #include "llmc/config/train_rank_settings.h"
+#include "llmc/config/train_task_settings.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 #include "llmc/pipeline/pipeline.h"
 #include "llmc/pipeline/schedule.h"
@@ -30,6 +31,7 @@ namespace llmc {
 template <template <class> class Value>
 struct InputSettings {
   DataSettings<Value> data;
+  TaskSettings<Value> task;
   ModelSettings<Value> model;
   BatchSettings<Value> batch;
   EvaluationSettings<Value> evaluation;
@@ -92,7 +94,8 @@ struct RunFacts {
   std::optional<ModelConfig> weights = {};
   std::string weights_path = {};
   std::string tokenizer = "bytes";           // name of the tokenizer
-  std::optional<std::int64_t> windows = {};  // number of training windows, once the data are read
+  std::optional<std::int64_t> windows = {};  // number of training samples, once the data are read
+  std::int64_t labels = 2;  // of a classifier, once the data are read; 2 for a plan without them
   std::int64_t ranks = 1;
   std::int64_t default_batch_size = 8;
   std::optional<std::int64_t> default_step_tokens = {};  // empty: one micro-batch per step

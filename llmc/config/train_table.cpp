@@ -12,6 +12,7 @@ const Settings<TrainProgram>& TrainProgram::settings() {
     add_group(all, "Data", data_rows());
     add_group(all, "Data", text_rows());
     add_group(all, "Model", model_rows());
+    add_group(all, "Task", task_rows());
     add_group(all, "Batch", batch_rows());
     const std::string ranks =
         "Ranks and parallelism (scripts/run.sh -np N ./train_gpt2 ... starts N)";

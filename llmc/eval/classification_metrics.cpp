@@ -96,6 +96,24 @@ std::string classification_table(const ClassificationMetrics& metrics,
          (metrics.examples == 1 ? " example" : " examples") + ")\n" + aligned_columns(table);
 }
 
+std::string confusion_table(const ConfusionMatrix& confusion,
+                            const std::vector<std::string>& label_names) {
+  std::vector<std::vector<std::string>> table(1);
+  for (std::int64_t c = 0; c < confusion.classes(); ++c) {
+    table.front().push_back("as " + std::to_string(c));
+  }
+  table.front().push_back("class");
+  for (std::int64_t c = 0; c < confusion.classes(); ++c) {
+    std::vector<std::string> row;
+    for (std::int64_t other = 0; other < confusion.classes(); ++other) {
+      row.push_back(std::to_string(confusion.count(c, other)));
+    }
+    row.push_back(std::to_string(c) + " " + label_names[static_cast<std::size_t>(c)]);
+    table.push_back(std::move(row));
+  }
+  return aligned_columns(table);
+}
+
 std::string classification_json(const ClassificationMetrics& metrics,
                                 const ConfusionMatrix& confusion,
                                 const std::vector<std::string>& label_names) {

@@ -61,6 +61,10 @@ std::vector<EvalMetric> eval_metrics(const ClassificationMetrics& metrics);
 std::string classification_table(const ClassificationMetrics& metrics,
                                  const std::vector<std::string>& label_names);
 
+// The confusion matrix with the predicted classes as columns, by number, and a line per class.
+std::string confusion_table(const ConfusionMatrix& confusion,
+                            const std::vector<std::string>& label_names);
+
 // The same values and the confusion matrix as one JSON object:
 //
 //   {"examples": 8, "accuracy": 0.75, "standard_error": 0.15,

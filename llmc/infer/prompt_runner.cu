@@ -69,4 +69,13 @@ void PromptRunner::read_logits(std::int64_t first, std::int64_t count, std::vect
   model_.stream().synchronize();
 }
 
+void PromptRunner::read_logits_of(std::span<const std::int64_t> rows, std::vector<float>& logits) {
+  std::vector<float> one;
+  logits.clear();
+  for (const std::int64_t row : rows) {
+    read_logits(row, one);
+    logits.insert(logits.end(), one.begin(), one.end());
+  }
+}
+
 }  // namespace llmc

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "llmc/config/model_config.h"
@@ -41,6 +42,7 @@ class PromptRunner final : public EvaluationPass {
   void read_logits(std::int64_t row, std::vector<float>& logits) override {
     read_logits(row, 1, logits);
   }
+  void read_logits_of(std::span<const std::int64_t> rows, std::vector<float>& logits) override;
 
  private:
   GenerationPass& model_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "llmc/config/model_config.h"
@@ -29,11 +30,13 @@ class EvaluationPass {
 
   // (B*T) losses of the batch; 0 where a target is negative.
   virtual void read_losses(std::vector<float>& losses) = 0;
-  // (V) logits of one row.
+  // (V) logits of one row: of tokens, or of a classifier's labels.
   virtual void read_logits(std::int64_t row, std::vector<float>& logits) = 0;
   // (count, V) logits of the rows [first, first + count), at most shape().chunk_rows(). Only for a
   // model on one rank.
   virtual void read_logits(std::int64_t first, std::int64_t count, std::vector<float>& logits) = 0;
+  // (rows, V) logits of single rows.
+  virtual void read_logits_of(std::span<const std::int64_t> rows, std::vector<float>& logits) = 0;
 };
 
 }  // namespace llmc

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "llmc/device/rows.h"
@@ -120,6 +121,10 @@ class ModelRunner final : public EvaluationPass {
     copy_logits(first, count, host_logits_);
     to_floats(host_logits_, logits);
   }
+  void read_logits_of(std::span<const std::int64_t> rows, std::vector<float>& logits) override {
+    copy_logits(rows, host_logits_);
+    to_floats(host_logits_, logits);
+  }
 
   // (B*T) losses of the batch.
   void read_losses(const DeviceBatch& batch, std::vector<float>& losses) {
@@ -132,11 +137,21 @@ class ModelRunner final : public EvaluationPass {
   }
   // (V) logits of one row in the model's dtype.
   void copy_logits(std::int64_t row, std::vector<T>& logits) {
-    Tensor<const T, 1> own;
-    if (model_.has_head()) own = model_.logits_of_row(activations(), last_rows_, row, context_);
+    copy_logits(std::span<const std::int64_t>(&row, 1), logits);
+  }
+  // (rows, V) logits of single rows in the model's dtype.
+  void copy_logits(std::span<const std::int64_t> rows, std::vector<T>& logits) {
     const std::int64_t V = config().num_logits();
-    logits.resize(static_cast<std::size_t>(V));
-    copy_to_host(logits.data(), of_last_rank<T>(own, logits_, V), V, context_.stream);
+    logits.resize(rows.size() * static_cast<std::size_t>(V));
+    const auto copy = [&](std::size_t i, const Tensor<const T, 1>& own) {
+      copy_to_host(logits.data() + i * static_cast<std::size_t>(V),
+                   of_last_rank<T>(own, logits_, V), V, context_.stream);
+    };
+    if (model_.has_head()) {
+      model_.logits_of_rows(activations(), last_rows_, rows, context_, copy);
+    } else {
+      for (std::size_t i = 0; i < rows.size(); ++i) copy(i, {});
+    }
     context_.ranks.synchronize(context_.stream);
   }
   // (count, V) logits of rows in the model's dtype, as the other read_logits().

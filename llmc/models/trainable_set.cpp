@@ -62,7 +62,7 @@ std::vector<std::string> frozen_names(const FinetuneSettings<Resolved>& finetune
   for (const ParameterSpec& spec : table.specs()) {
     const bool is_match = std::ranges::any_of(
         patterns, [&](const std::string& pattern) { return matches(pattern, spec.name); });
-    if (is_match != names_learning) frozen.push_back(spec.name);
+    if (is_match != names_learning && !is_score(spec)) frozen.push_back(spec.name);
   }
   if (frozen.size() < table.specs().size()) return frozen;
   fail_usage("--freeze: the patterns match all parameters, so there is nothing to train",
@@ -74,9 +74,15 @@ AdapterConfig read_adapter(const RunConfig& config, const std::string& directory
   const bool fixes_query = config.finetune.ia3_targets == Ia3Targets::kv;
   const AdapterFiles files(directory, to_huggingface(config.shape, std::nullopt), fixes_query);
   AdapterConfig adapter = files.config();
-  if (adapter.labels > 0) {
-    fail("--adapter " + directory + " has a classifier, which train_gpt2 does not train",
-         "give an adapter of a language model (task_type CAUSAL_LM)");
+  if (adapter.labels != config.shape.labels) {
+    const auto text = [](std::int64_t labels) {
+      return labels == 0 ? std::string("a language model")
+                         : "a classifier with " + std::to_string(labels) + " labels";
+    };
+    fail("--adapter " + directory + " is of " + text(adapter.labels) + ", and the run trains " +
+             text(config.shape.labels),
+         adapter.labels > 0 ? "use --task classify with data of these labels"
+                            : "begin a new adapter with --lora or --ia3");
   }
   const AdapterConfig expected = new_adapter(config.finetune, config.shape);
   if (expected.shape.kind == AdapterKind::none) return adapter;
@@ -93,6 +99,7 @@ AdapterConfig read_adapter(const RunConfig& config, const std::string& directory
 void choose_trainable(RunConfig& config, const std::string& adapter) {
   config.adapter =
       adapter.empty() ? new_adapter(config.finetune, config.shape) : read_adapter(config, adapter);
+  config.adapter.labels = config.shape.labels;
   const std::string& base = config.model.init_from;
   config.adapter.base = base.empty() ? "" : std::filesystem::absolute(base).string();
   RunShape shape;

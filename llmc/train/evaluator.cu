@@ -33,30 +33,44 @@ Evaluator::Evaluator(const RunConfig& config, const RunData& data, EvaluationPas
   }
 }
 
-double Evaluator::validation_loss(std::int64_t batches, std::int64_t step) {
+Evaluation Evaluator::evaluate(const EvaluationSamples& samples, std::int64_t batches,
+                               std::int64_t step) {
   Interruption::set_activity(RunActivity::validation, step);
-  const std::int64_t B = config_.batch.batch_size, windows = data_.validation->windows();
-  const std::int64_t end = batches > 0 ? std::min(windows, batches * B) : windows;
-  // Windows of all ranks at the same time.
+  const std::int64_t B = config_.batch.batch_size, count = samples.count();
+  const std::int64_t end = batches > 0 ? std::min(count, batches * B) : count;
+  // Samples of all ranks at the same time.
   const std::int64_t together = runner_.context().ranks.mesh().data_ranks() * B;
   WorkProgress progress("validation", end);
-  double sum = 0;
+  Evaluation sums;
+  if (config_.shape.labels > 0) sums.confusion.emplace(config_.shape.labels);
   for (std::int64_t first = 0; first < end && !stop_.requested(); first += together) {
-    sum = add_losses(sum, first, end);
+    add_batches(sums, samples, first, end);
     progress.show(std::min(first + together, end));
   }
-  return sum / static_cast<double>(end * config_.batch.seq_len);
+  return sums;
 }
 
 void Evaluator::validate(RunPosition& position, Progress& progress) {
   if (!data_.validation) return;
   if (position.validation && position.validation->step == position.step) return;
-  const double loss = validation_loss(config_.validation.batches, position.step);
+  const Evaluation result = evaluate(*data_.validation, config_.validation.batches, position.step);
   if (stop_.requested()) return;
-  progress.validation(position.step, loss);
-  position.validation = {position.step, loss};
-  const bool lowest = std::isfinite(loss) && (!position.best || loss < position.best->loss);
-  if (position.step > 0 && lowest) position.best = position.validation;
+  progress.record(evaluation_record("val", position.step, result, data_.label_names),
+                  evaluation_text("step " + std::to_string(position.step) + ": validation", result,
+                                  data_.label_names));
+  position.validation = result.measured(position.step);
+  const bool is_best = std::isfinite(position.validation->loss) &&
+                       (!position.best || is_better(*position.validation, *position.best,
+                                                    config_.output.keep_best_by));
+  if (position.step > 0 && is_best) position.best = position.validation;
+}
+
+std::optional<Evaluation> Evaluator::test(std::int64_t step, Progress& progress) {
+  if (!data_.test) return std::nullopt;
+  const Evaluation result = evaluate(*data_.test, 0, step);
+  if (stop_.requested()) return std::nullopt;
+  progress.log(evaluation_record("test", step, result, data_.label_names));
+  return result;
 }
 
 std::vector<EvalResult> Evaluator::run_tasks(std::int64_t step, Progress& progress) {
@@ -112,25 +126,67 @@ void Evaluator::write_samples(std::int64_t step) {
   Notice::print("samples: " + settings.final_out);
 }
 
-double Evaluator::add_losses(double sum, std::int64_t first, std::int64_t end) {
+namespace {
+
+// The rows of a batch that have a target.
+std::vector<std::int64_t> rows_with_targets(const Batch& batch) {
+  std::vector<std::int64_t> rows;
+  for (std::size_t row = 0; row < batch.targets.size(); ++row) {
+    if (batch.targets[row] >= 0) rows.push_back(static_cast<std::int64_t>(row));
+  }
+  return rows;
+}
+
+// For each of the rows its target and the class with the largest logit, for `size` rows; -1 beyond
+// their number. All ranks of a model call this together.
+std::vector<std::int64_t> predictions(EvaluationPass& runner, const Batch& batch,
+                                      const std::vector<std::int64_t>& rows, std::int64_t size) {
+  std::vector<float> logits;
+  runner.read_logits_of(rows, logits);
+  const std::int64_t classes = runner.config().num_logits();
+  std::vector<std::int64_t> result(static_cast<std::size_t>(2 * size), -1);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(i) * classes;
+    result[2 * i] = batch.targets[static_cast<std::size_t>(rows[i])];
+    result[2 * i + 1] = std::max_element(first, first + classes) - first;
+  }
+  return result;
+}
+
+}  // namespace
+
+void Evaluator::add_batches(Evaluation& sums, const EvaluationSamples& samples, std::int64_t first,
+                            std::int64_t end) {
   const Ranks& ranks = runner_.context().ranks;
   const std::int64_t B = config_.batch.batch_size, own = first + ranks.data_rank() * B;
   const std::int64_t begin = own < end ? own : 0;
-  runner_.run({.batch = data_.validation->batch(begin, std::min(B, end - begin))});
+  const Batch batch = samples.batch(begin, std::min(B, end - begin));
+  const std::vector<std::int64_t> rows = rows_with_targets(batch);
+  runner_.run({.batch = batch});
   std::vector<float> losses;
   runner_.read_losses(losses);
   double batch_sum = 0;
   for (const float loss : losses) batch_sum += static_cast<double>(loss);
-  if (own >= end || !ranks.first_of_data_rank()) batch_sum = 0;
-  const std::vector<std::int64_t> all =
-      exchange_.all_gather({std::bit_cast<std::int64_t>(batch_sum), stop_.own()});
+  std::vector<std::int64_t> own_numbers = {stop_.own(), std::bit_cast<std::int64_t>(batch_sum),
+                                           std::ssize(rows)};
+  if (sums.confusion) {
+    const std::vector<std::int64_t> more = predictions(runner_, batch, rows, B);
+    own_numbers.insert(own_numbers.end(), more.begin(), more.end());
+  }
+  const bool counts = own < end && ranks.first_of_data_rank();
+  if (!counts) std::fill(own_numbers.begin() + 1, own_numbers.end(), -1);
+  const std::vector<std::int64_t> all = exchange_.all_gather(own_numbers);
   std::vector<std::int64_t> stops;
-  for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
-    sum += std::bit_cast<double>(all[2 * rank]);
-    stops.push_back(all[2 * rank + 1]);
+  for (std::size_t rank = 0; rank < all.size(); rank += own_numbers.size()) {
+    stops.push_back(all[rank]);
+    if (all[rank + 2] < 0) continue;
+    sums.sum += std::bit_cast<double>(all[rank + 1]);
+    sums.targets += all[rank + 2];
+    for (std::size_t i = 3; i < own_numbers.size() && all[rank + i] >= 0; i += 2) {
+      sums.confusion->add(all[rank + i], all[rank + i + 1]);
+    }
   }
   stop_.settle(stops);
-  return sum;
 }
 
 void Evaluator::skip_samples() const {

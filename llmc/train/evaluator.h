@@ -1,7 +1,8 @@
-// Evaluates the model: validation loss, evaluation tasks, samples of text.
+// Evaluates the model: validation and test samples, evaluation tasks, samples of text.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "llmc/infer/generate.h"
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/models/evaluation_pass.h"
+#include "llmc/train/evaluation.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/run_position.h"
@@ -25,15 +27,19 @@ class Evaluator {
   Evaluator(const RunConfig& config, const RunData& data, EvaluationPass& runner,
             Exchange& exchange, StopAgreement& stop);
 
-  // Mean loss over the first `batches` batches of the validation windows (0: all of them) after
-  // step `step`. Batch i is evaluated by data rank i mod N; the sums of batches are added in their
-  // order. The result is meaningless if the run was asked to stop during the call.
-  double validation_loss(std::int64_t batches, std::int64_t step);
+  // The mean loss over the first `batches` batches of the samples (0: all of them) after step
+  // `step`, and for a classifier its predictions. Batch i is evaluated by data rank i mod N; the
+  // sums of batches are added in their order. The result is meaningless if the run was asked to
+  // stop during the call.
+  Evaluation evaluate(const EvaluationSamples& samples, std::int64_t batches, std::int64_t step);
 
-  // Reports the validation loss at `position` and stores it there. Does nothing if there is no
-  // validation text or if the position already has the loss of this step. If a signal interrupts
-  // it, it stores nothing, and the resumed run evaluates at this step.
+  // Reports the evaluation of the validation samples at `position` and stores it there. Does
+  // nothing if there are none or if the position already has the loss of this step. If a signal
+  // interrupts it, it stores nothing, and the resumed run evaluates at this step.
   void validate(RunPosition& position, Progress& progress);
+
+  // Evaluates the samples of --test and reports the result; empty if there are none.
+  std::optional<Evaluation> test(std::int64_t step, Progress& progress);
 
   // Runs the tasks of --eval. Each result is reported and logged with `step`.
   std::vector<EvalResult> run_tasks(std::int64_t step, Progress& progress);
@@ -46,9 +52,10 @@ class Evaluator {
   void write_samples(std::int64_t step);
 
  private:
-  // Returns `sum` plus the losses of the batches that ranks evaluate at the same time, from window
-  // `first` on. A rank for which no window is left repeats the first batch, which does not count.
-  double add_losses(double sum, std::int64_t first, std::int64_t end);
+  // Adds the batches that ranks evaluate at the same time, from sample `first` on. A rank for which
+  // no sample is left repeats the first batch, which does not count.
+  void add_batches(Evaluation& sums, const EvaluationSamples& samples, std::int64_t first,
+                   std::int64_t end);
 
   // For token files without a tokenizer.
   void skip_samples() const;

@@ -54,7 +54,7 @@ StepResult TrainStep::run(RunPosition& position) {
   result.offload_bytes = runner_.context().offload_bytes();
   position.step += 1;
   position.samples += config_.global_batch();
-  position.tokens += config_.tokens_per_step();
+  position.tokens += result.tokens;
   return result;
 }
 
@@ -83,11 +83,7 @@ std::int64_t TrainStep::count_targets() {
 
 void TrainStep::run_passes(const RunPosition& position, StepResult& result) {
   RunState& state = runner_.state();
-  const auto next = [&] {
-    Item item = next_item();
-    result.token_hash += item.hash;
-    return std::move(item.prepared);
-  };
+  const auto next = [&] { return next_item(result).prepared; };
   const auto options = [&](std::int64_t index) {
     return PassOptions{.dropout = config_.dropout_rates(),
                        .seed = config_.seed,
@@ -101,16 +97,24 @@ void TrainStep::run_passes(const RunPosition& position, StepResult& result) {
       {.count = config_.batch.grad_accum, .next = next, .options = options, .loss = loss}, &clock_);
 }
 
-TrainStep::Item TrainStep::next_item() {
-  if (step_batches_.empty()) return batches_->next();
-  Item item = std::move(step_batches_.front());
-  step_batches_.pop_front();
+TrainStep::Item TrainStep::next_item(StepResult& result) {
+  Item item;
+  if (step_batches_.empty()) {
+    item = batches_->next();
+  } else {
+    item = std::move(step_batches_.front());
+    step_batches_.pop_front();
+  }
+  const Batch& batch = item.prepared.batch;
+  result.token_hash += item.hash;
+  // All data ranks have micro-batches of this shape.
+  result.tokens += batch.B * batch.T * runner_.context().ranks.mesh().data_ranks();
   return item;
 }
 
 void TrainStep::skip_micro_batches(StepResult& result) {
   result.loss = std::numeric_limits<double>::quiet_NaN();
-  while (!step_batches_.empty()) result.token_hash += next_item().hash;
+  while (!step_batches_.empty()) next_item(result);
 }
 
 }  // namespace llmc

@@ -31,6 +31,7 @@ namespace llmc {
 struct StepResult {
   double loss = 0;  // mean over the targets of the step, on all ranks; NaN if there are none
   std::int64_t targets = 0;
+  std::int64_t tokens = 0;       // positions that all ranks computed, with padding
   std::uint64_t token_hash = 0;  // of this rank's windows, which equal data ranks share
   double learning_rate = 0;
   OptimizerState optimizer{};  // after the step
@@ -87,7 +88,8 @@ class TrainStep {
 
   void run_passes(const RunPosition& position, StepResult& result);
 
-  Item next_item();
+  // The next micro-batch of the step, counted in its result.
+  Item next_item(StepResult& result);
 
   // No token of the step has a target: there is nothing to learn.
   void skip_micro_batches(StepResult& result);

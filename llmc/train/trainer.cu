@@ -58,6 +58,7 @@ void Trainer::train() {
   runner_->context().quantization.set(config_.quantized_pass(position_.step));
   summary_.start = std::chrono::steady_clock::now();
   summary_.first_step = position_.step;
+  summary_.first_tokens = position_.tokens;
   Interruption::set_saved(checkpointer_.saved_step());
   Interruption::set_activity(RunActivity::between, position_.step);
   SignalRequest::set_work("before step " + std::to_string(position_.step + 1));
@@ -76,6 +77,7 @@ void Trainer::train() {
   throw_log_failure(progress);
   reporter.end_run();
   if (!config_.samples.final_out.empty()) evaluator_.write_samples(position_.step);
+  if (!stop_.requested()) run_test(progress);
   if (!stop_.requested()) print_results(evaluator_.run_tasks(position_.step, progress));
   if (stop_.requested()) report_interruption();
   agree(progress);
@@ -92,11 +94,13 @@ void Trainer::evaluate_only() {
   runner_->context().quantization.set(config_.quantized_pass(0));
   Progress progress(log, false, 0);
   if (data_.validation) {
-    const double loss = evaluator_.validation_loss(0, 0);
+    const Evaluation result = evaluator_.evaluate(*data_.validation, 0, 0);
     require_uninterrupted();
-    progress.log({{"step", std::int64_t{0}}, {"val_loss", loss}});
-    print_text(number_text("val_loss %.6f\n", loss));
+    progress.log(evaluation_record("val", 0, result, data_.label_names));
+    print_evaluation("val", result);
   }
+  run_test(progress);
+  require_uninterrupted();
   const std::vector<EvalResult> results = evaluator_.run_tasks(0, progress);
   print_results(results);
   progress.throw_failure();
@@ -163,9 +167,10 @@ void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& int
   }
   if (!data_.tasks.empty()) eta.add_left(WorkKind::tasks, 1);
   if (!config_.samples.final_out.empty()) eta.add_left(WorkKind::final_samples, 1);
-  TrainStep step(config_, *runner_, exchange_, {[&](std::int64_t first, std::int64_t B) {
-                   return data_.train->batch(first, B);
-                 }});
+  data_.train->begin(config_.global_batch(), position_.samples);
+  TrainStep step(config_, *runner_, exchange_,
+                 {[&](std::int64_t first, std::int64_t B) { return data_.train->batch(first, B); },
+                  data_.train->masks_targets()});
   step.read_ahead(position_);
   const bool dumps_schedule = !config_.ranks.dump_schedule.empty();
   if (dumps_schedule) step.time_passes();
@@ -200,7 +205,7 @@ void Trainer::run_step(Reporter& reporter, TrainStep& step) {
       const StepResult result = step.run(position_);
       loss_ = result.loss;  // for the model card, even if the log cannot be written
       has_targets = result.targets > 0;
-      position_.history.back().add_step(config_.tokens_per_step(), result.learning_rate);
+      position_.history.back().add_step(result.tokens, result.learning_rate);
       return result;
     });
   });
@@ -246,6 +251,20 @@ void Trainer::print_results(const std::vector<EvalResult>& results) {
   print_text(eval_table(results));
 }
 
+void Trainer::run_test(Progress& progress) {
+  const std::optional<Evaluation> result = evaluator_.test(position_.step, progress);
+  if (result) print_evaluation("test", *result);
+}
+
+void Trainer::print_evaluation(const std::string& name, const Evaluation& result) const {
+  std::string text = name + number_text("_loss %.6f\n", result.loss());
+  if (result.confusion) {
+    text += classification_table(classification_metrics(*result.confusion), data_.label_names) +
+            confusion_table(*result.confusion, data_.label_names);
+  }
+  print_text(text);
+}
+
 void Trainer::report_interruption() const {
   Notice::print("interrupted by " + Interruption::name() + " after step " +
                 std::to_string(position_.step) + ": " +
@@ -260,7 +279,7 @@ void Trainer::require_uninterrupted() const {
 void Trainer::print_summary() {
   summary_.step = position_.step;
   summary_.last_step = config_.schedule.steps;
-  summary_.tokens = (position_.step - summary_.first_step) * config_.tokens_per_step();
+  summary_.tokens = position_.tokens - summary_.first_tokens;
   summary_.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - summary_.start).count();
   summary_.validation = position_.validation;

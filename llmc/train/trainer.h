@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "llmc/base/signal_request.h"
@@ -97,6 +98,11 @@ class Trainer {
   // Saves a checkpoint because of its validation loss. If a checkpoint is due anyway, it is not
   // removed when another has a lower loss.
   void save_best(Progress& progress, std::int64_t last);
+
+  // Evaluates the samples of --test, if there are any, and prints the result to stdout.
+  void run_test(Progress& progress);
+
+  void print_evaluation(const std::string& name, const Evaluation& result) const;
 
   static void print_results(const std::vector<EvalResult>& results);
 

@@ -22,6 +22,7 @@ inline constexpr const char* kModelCardName = "README.md";
 struct MeasuredLoss {
   std::int64_t step = 0;  // step after which it was measured
   double loss = 0;
+  std::optional<double> macro_f1 = {};  // of a classifier
 };
 
 struct ModelCard {

@@ -38,16 +38,6 @@ std::size_t find_plain(std::string_view text, char character, std::size_t from) 
   return text.npos;
 }
 
-// The opposite: puts a backslash before each comma, colon and backslash.
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == ',' || c == ':' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 // Returns the position of the colon before the weight of a source; npos if it has none.
 std::size_t weight_colon(const std::string& item) {
   std::size_t colon = item.npos;
@@ -96,6 +86,15 @@ std::vector<std::string> split_list(const std::string& text) {
     begin = end + 1;
   }
   return items;
+}
+
+std::string escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == ',' || c == ':' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
 }
 
 std::string unescape(std::string_view text) {

@@ -31,6 +31,8 @@ std::vector<std::string> split_list(const std::string& text);
 
 // Removes each backslash that escapes a comma, a colon or a backslash.
 std::string unescape(std::string_view text);
+// Adds them.
+std::string escape(std::string_view text);
 
 }  // namespace source_list_detail
 

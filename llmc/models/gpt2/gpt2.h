@@ -9,7 +9,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "llmc/models/gpt2/block.h"
@@ -98,17 +100,20 @@ class Gpt2 {
     return saved.losses(rows);
   }
 
-  // Computes the logits of row `row` of the last forward pass, which had `num_rows` rows. Numbers
-  // from V on are padding.
-  Tensor<const T, 1> logits_of_row(Activations<T>& saved, std::int64_t num_rows, std::int64_t row,
-                                   Context& context) {
+  // Computes the logits of single rows of the last forward pass, which had `num_rows` rows, and
+  // calls use(i, logits) for the i-th of them. Numbers from V on are padding. The logits of a row
+  // replace those of the row before.
+  template <class Use>
+  void logits_of_rows(Activations<T>& saved, std::int64_t num_rows,
+                      std::span<const std::int64_t> chosen, Context& context, const Use& use) {
     const RankRows rows = context.tensor.rows_of_rank(num_rows);
     source_.acquire(head_block_);
-    const Tensor<const T, 2> hidden =
-        context.tensor.row<T>(saved.final_hidden(rows), row, rows.all, context.stream);
-    const Tensor<const T, 1> logits = head_.logits_of_row(work_.head(), hidden, context);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      const Tensor<const T, 2> hidden =
+          context.tensor.row<T>(saved.final_hidden(rows), chosen[i], rows.all, context.stream);
+      use(i, head_.logits_of_row(work_.head(), hidden, context));
+    }
     source_.release(head_block_);
-    return logits;
   }
 
   // Computes the logits (count, columns) of the rows [first, first + count) of the last forward

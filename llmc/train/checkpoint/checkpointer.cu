@@ -89,31 +89,14 @@ std::string Checkpointer::interruption_text(std::int64_t step) const {
   return config_.output.out.empty() ? "nothing is saved without --out" : "nothing to save yet";
 }
 
-namespace {
-
-SourceHashes source_hashes(const Windows& windows) {
-  SourceHashes result;
-  for (const TokenSource& source : windows.sources()) {
-    result.names.push_back(source.name());
-    result.hashes += (result.hashes.empty() ? "" : ",") + source_hash(source);
-  }
-  return result;
-}
-
-}  // namespace
-
 RunPosition Checkpointer::initial_position() const {
   RunPosition position;
   position.T = config_.batch.seq_len;
-  position.train = training_text(*data_.train);
-  position.train_tokens = 0;
-  for (const TokenSource& source : data_.train->windows_by_source().sources()) {
-    position.train_tokens += source.size();
-  }
-  position.train_data = source_hashes(data_.train->windows_by_source());
-  if (data_.validation) {
-    position.validation_data = source_hashes(data_.validation->windows_by_source());
-  }
+  const DataRecord train = data_.train->record();
+  position.train = train.text;
+  position.train_tokens = train.tokens;
+  position.train_data = train.hashes;
+  if (data_.validation) position.validation_data = data_.validation->record().hashes;
   position.vocabulary = vocabulary_checksum(*data_.tokenizer);
   position.flags = recorded_settings(config_);
   position.history = {{.train = position.train}};
@@ -187,6 +170,7 @@ void Checkpointer::tidy(const RunPosition& position, Progress& progress) {
 
 HuggingFaceConfig Checkpointer::huggingface_config() const {
   HuggingFaceConfig model = to_huggingface(runner_.config(), data_.tokenizer->end_of_text());
+  model.label_names = data_.label_names;
   model.embd_pdrop = config_.dropout.embedding;
   model.attn_pdrop = config_.dropout.attention;
   model.resid_pdrop = config_.dropout.residual;

@@ -84,7 +84,8 @@ bool same_validation(const RunPosition& old, const RunPosition& current) {
   const bool end_of_train = val == current.flags.end() || val->second == Scalar("");
   const bool same_text = same("--val") && (!end_of_train || old.train == current.train) &&
                          changed_sources(old.validation_data, current.validation_data).empty();
-  return same_text && same("--eval-batches") && same("--batch-size");
+  return same_text && same("--split") && same("--keep-best-by") && same("--eval-batches") &&
+         same("--batch-size");
 }
 
 // The note about validation data that changed in their files; empty if there is none to report.

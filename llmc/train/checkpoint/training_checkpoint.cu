@@ -163,9 +163,13 @@ RunPosition read_position(const CheckpointReader& reader) {
   position.history = reader.history();
   std::int64_t best_step = -1;
   double best_loss = 0;
+  std::optional<double> best_f1;
   for (const auto& [key, value] : reader.state()) {
     if (key == "best_validation_step") best_step = value.integer(key);
     if (key == "best_validation_loss") best_loss = value.number(key);
+    if (key == "best_validation_macro_f1") best_f1 = value.number(key);
+    if (key == "validation_macro_f1" && position.validation)
+      position.validation->macro_f1 = value.number(key);
     if (key == "train_tokens") position.train_tokens = value.integer(key);
     if (key == "train_xxh3") position.train_data.hashes = value.text(key);
     if (key == "validation_xxh3") position.validation_data.hashes = value.text(key);
@@ -174,7 +178,7 @@ RunPosition read_position(const CheckpointReader& reader) {
     if (key == kProtectedKey) position.protected_checkpoint = value.text(key);
     if (key.starts_with("--")) position.flags[current_name(key)] = value;
   }
-  if (best_step >= 0) position.best = {best_step, best_loss};
+  if (best_step >= 0) position.best = {best_step, best_loss, best_f1};
   return position;
 }
 
@@ -216,9 +220,11 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
     counters["validation_xxh3"] = position.validation_data.hashes;
   }
   if (!position.vocabulary.empty()) counters["vocabulary_xxh64"] = position.vocabulary;
+  if (validation.macro_f1) counters["validation_macro_f1"] = *validation.macro_f1;
   if (position.best) {
     counters["best_validation_step"] = position.best->step;
     counters["best_validation_loss"] = position.best->loss;
+    if (position.best->macro_f1) counters["best_validation_macro_f1"] = *position.best->macro_f1;
   }
   if (options.only_best) counters[kOnlyBestKey] = true;
   if (!position.finite_loss) counters[kLossNotFiniteKey] = true;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "llmc/config/model_config.h"
 #include "llmc/config/model_name.h"
@@ -43,10 +44,11 @@ class TextSource final : public DataSource {
   TextSource(const Request& request, const std::optional<std::string>& typed_tokenizer,
              const ModelConfig& default_shape, const std::optional<StartingWeights>& weights)
       : default_shape_(default_shape) {
-    if (!request.data.train && requests_training(request, {})) {
+    if (!names_training_data(request) && requests_training(request, {})) {
       fail_usage(std::string(request.data.val ? "--val" : "--eval") + " without --train",
                  "give --train FILE, or --steps 0 to evaluate only");
     }
+    if (weights) known_labels_ = weights->label_names;
     tokenizer_ = make_run_tokenizer(request, typed_tokenizer, weights);
   }
 
@@ -55,13 +57,14 @@ class TextSource final : public DataSource {
   Request preset() const override { return {}; }
   bool fills_memory() const override { return true; }
   RunData load(const InputConfig& config, bool training) override {
-    RunData data = load_run_data(config, training, std::move(tokenizer_));
+    RunData data = load_run_data(config, training, std::move(tokenizer_), known_labels_);
     describe_data(data, config);
     return data;
   }
 
  private:
   ModelConfig default_shape_;
+  std::vector<std::string> known_labels_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
@@ -110,6 +113,10 @@ inline void require_toy_flags(const Request& typed) {
     refuse("--model " + *typed.model.name);
   }
   if (typed.data.vocab_size) refuse("--vocab-size");
+  if (typed.task.kind.value_or(Task::lm) != Task::lm) {
+    fail_usage(std::string("--task ") + choice_name(*typed.task.kind) + " needs data",
+               "give --train FILE.jsonl, or --classes LABEL=FILE,LABEL=FILE");
+  }
 }
 
 // Texts if the flags name data, else the toy language. --eval alone scores texts by a model that
@@ -119,7 +126,8 @@ template <class Toy>
 std::unique_ptr<DataSource> choose_source(const Request& typed, const Request& known,
                                           const std::optional<StartingWeights>& weights) {
   const bool has_model = typed.model.init_from || !requests_training(known, {});
-  if (known.data.train || known.data.val || (known.evaluation.tasks && has_model)) {
+  const bool has_data = names_training_data(known) || known.data.val;
+  if (has_data || (known.evaluation.tasks && has_model)) {
     return std::make_unique<TextSource>(known, typed.data.tokenizer, default_text_shape(), weights);
   }
   const bool has_size = typed.model.name || typed.data.vocab_size || typed.data.tokenizer;

@@ -38,7 +38,8 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
   const ModelConfig& shape = run.shape;
   if (run.schedule.epochs > 0) {
     Notice::print(number_text("epochs: %g x ", run.schedule.epochs) + std::to_string(*windows) +
-                  " windows are " + std::to_string(run.schedule.steps) + " steps");
+                  (run.task.kind == Task::lm ? " windows are " : " samples are ") +
+                  std::to_string(run.schedule.steps) + " steps");
   }
   Notice::print("model: " + std::to_string(shape.layers) + " layers, " +
                 std::to_string(shape.heads) + " heads, " + std::to_string(shape.channels) +
@@ -50,6 +51,7 @@ void describe(const RunConfig& run, std::optional<std::int64_t> windows) {
   const std::string trainable = trainable_text(run);
   if (!trainable.empty()) Notice::print(trainable);
   Notice::print("run: " + std::to_string(run.schedule.steps) + " steps of " +
+                (run.task.kind == Task::lm ? "" : "at most ") +
                 std::to_string(run.tokens_per_step()) + " tokens (" +
                 std::to_string(run.batch.batch_size) + " sequences x " +
                 std::to_string(run.batch.seq_len) + " tokens x " +

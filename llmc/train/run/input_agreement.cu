@@ -81,15 +81,6 @@ std::string sampled_checksum(const std::filesystem::path& path) {
 
 namespace {
 
-void add_source(NamedValues& values, const std::string& flag, const TokenSource& source) {
-  const std::string name = " of " + flag + " " + source.name();
-  values.push_back({"the number of tokens" + name, std::to_string(source.size())});
-  if (const std::string types = source.file_types(); !types.empty()) {
-    values.push_back({"the type of the tokens" + name, types});
-  }
-  values.push_back({"the checksum of blocks of tokens" + name, sampled_checksum(source)});
-}
-
 // The files of weights: the one of llm.c, or those in a directory.
 std::set<std::filesystem::path> weight_files(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path};
@@ -113,14 +104,14 @@ NamedValues data_values(const RunData& data) {
   using namespace input_agreement_detail;
   NamedValues values = {{"the checksum of the vocabulary of --tokenizer " + data.tokenizer->name(),
                          vocabulary_checksum(*data.tokenizer)}};
-  const auto add = [&](const char* flag, const auto& windows) {
-    if (!windows) return;
-    for (const TokenSource& source : windows->windows_by_source().sources()) {
-      add_source(values, flag, source);
-    }
+  const auto add = [&](const char* flag, const auto& samples) {
+    if (!samples) return;
+    const NamedValues more = samples->compared_values(flag);
+    values.insert(values.end(), more.begin(), more.end());
   };
   add("--train", data.train);
   add("--val", data.validation);
+  add("--test", data.test);
   for (const auto& task : data.tasks) {
     const std::string name = " of --eval " + task->name() + ":" + task->file();
     values.push_back({"the number of rows" + name, std::to_string(task->rows())});

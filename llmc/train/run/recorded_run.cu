@@ -61,7 +61,7 @@ void require_sources(const RecordedRun& run, const std::string& flag,
 // not start a new run.
 void require_new_run(const Request& typed) {
   const std::string& out = *typed.output.out;
-  if (typed.data.train) {
+  if (names_training_data(typed)) {
     Notice::warn("resume: there is no valid checkpoint in " + out +
                  ", so a new run starts at step 0");
     return;
@@ -82,7 +82,8 @@ RecordedRun read_recorded_run(const Request& typed, const std::filesystem::path&
   run.flags = settings_of(reader.state(), *typed.output.out);
   run.settings = recorded_request(run.flags);
   const std::string& train = reader.state("train").text("train");
-  if (!typed.data.train && !run.settings.data.train && train != kToyTextName) {
+  const bool names_data = names_training_data(typed) || names_training_data(run.settings);
+  if (!names_data && train != kToyTextName) {
     fail(run.checkpoint.string() + " does not record where its training text " + train + " is",
          "give --train: an older program wrote the checkpoint, or the file's name is not UTF-8");
   }

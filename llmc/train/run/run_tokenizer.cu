@@ -45,6 +45,14 @@ std::unique_ptr<Tokenizer> tokenizer_of_weights(const std::string& directory) {
              : std::move(tokenizer);
 }
 
+// Whether the data are labelled texts or conversations.
+bool has_task_data(const Request& request) {
+  if (!request.task.classes && request.task.kind.value_or(Task::lm) == Task::lm) return false;
+  if (!request.data.vocab_size) return true;
+  fail_usage("--vocab-size is for token files, and the data are texts",
+             "use --tokenizer instead of --vocab-size");
+}
+
 // Throws if --vocab-size is not the vocabulary of the resumed checkpoint.
 void check_resumed_vocabulary(const Request& request, const StartingWeights& checkpoint) {
   const std::int64_t size = checkpoint.shape.vocabulary;
@@ -69,6 +77,7 @@ std::unique_ptr<Tokenizer> make_run_tokenizer(const Request& request,
   if (resumed && request.data.tokenizer.value_or(IdTokenizer::kName) != IdTokenizer::kName) {
     return make_tokenizer(*request.data.tokenizer);
   }
+  if (has_task_data(request)) return make_tokenizer("bytes");
   for (const std::string& file : data_files(request)) {
     if (is_token_file(file)) continue;
     if (!vocab_size) return make_tokenizer("bytes");
@@ -76,7 +85,7 @@ std::unique_ptr<Tokenizer> make_run_tokenizer(const Request& request,
                "use --tokenizer instead of --vocab-size");
   }
   const std::int64_t usual = weights ? weights->shape.vocabulary : IdTokenizer::kGpt2Vocabulary;
-  return std::make_unique<IdTokenizer>(vocab_size.value_or(usual));
+  return std::make_unique<IdTokenizer>(vocab_size ? *vocab_size : usual);
 }
 
 }  // namespace llmc

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "llmc/config/model_config.h"
 #include "llmc/config/train_settings.h"
@@ -14,7 +15,8 @@ namespace llmc {
 struct StartingWeights {
   std::string path;  // a directory, or a model file of llm.c
   ModelConfig shape = {};
-  bool resumed = false;  // the checkpoint of the resumed run, not --init-from
+  bool resumed = false;                       // the checkpoint of the resumed run, not --init-from
+  std::vector<std::string> label_names = {};  // of a classifier
 
   // The name of the weights in errors.
   std::string name() const { return (resumed ? "the checkpoint " : "--init-from ") + path; }

@@ -16,7 +16,7 @@ void Reporter::end_run() {
 StepRecord Reporter::record(const RunPosition& position, const StepResult& result,
                             const RankNumbers& numbers, const ResourceUsage& usage) {
   const double step_ms = numbers.mean([](const StepNumbers& rank) { return rank.step_ms; });
-  const double tok_per_s = 1e3 * static_cast<double>(config_.tokens_per_step()) / step_ms;
+  const double tok_per_s = 1e3 * static_cast<double>(result.tokens) / step_ms;
   const double rank_tok_per_s = tok_per_s / static_cast<double>(exchange_.ranks());
   const std::string note = mfu_.add_step(rank_tok_per_s * flops_.causal);
   if (!note.empty()) mfu_.peak().is_measured ? progress_.note(note) : Notice::warn(note);

@@ -37,6 +37,7 @@ std::string next_command(const RunConfig& config, std::int64_t step, const Token
   const bool has_files = !tokenizer.files().empty();  // in the checkpoints
   const bool has_adapter = config.adapter.shape.kind != AdapterKind::none;
   const std::string model = has_adapter ? "--adapter " + out : "-m " + out;
+  if (config.task.kind == Task::classify) return "./infer_gpt2 classify FILE " + model;
   return "./infer_gpt2 " + model + (has_files ? "" : " --tokenizer DIR") + " -p " +
          (prompt.empty() ? "\"Once upon a time\"" : shell_word(prompt));
 }

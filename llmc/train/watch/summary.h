@@ -14,12 +14,13 @@ namespace llmc {
 
 struct RunSummary {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  std::int64_t first_step = 0;  // steps before this process
-  std::int64_t step = 0;        // steps done
-  std::int64_t last_step = 0;   // --steps
-  std::int64_t tokens = 0;      // trained on by this process
-  double seconds = 0;           // of this process
-  double step_seconds = 0;      // in steps, without validation, samples and saves
+  std::int64_t first_step = 0;    // steps before this process
+  std::int64_t first_tokens = 0;  // tokens before this process
+  std::int64_t step = 0;          // steps done
+  std::int64_t last_step = 0;     // --steps
+  std::int64_t tokens = 0;        // trained on by this process
+  double seconds = 0;             // of this process
+  double step_seconds = 0;        // in steps, without validation, samples and saves
   std::optional<MeasuredLoss> validation = {}, best = {};
   std::string saved = {};  // path of the newest checkpoint; empty: none
 };

@@ -10,7 +10,7 @@ void set_work_guesses(Eta& eta, const RunConfig& config, const RunData& data,
   const auto T = static_cast<double>(config.batch.seq_len);
   const double forward = 1.0 / (3.0 * static_cast<double>(config.batch.grad_accum));  // steps
   if (data.validation) {
-    const double all = static_cast<double>(data.validation->windows()) / B;
+    const double all = static_cast<double>(data.validation->count()) / B;
     const auto batches = static_cast<double>(config.validation.batches);
     eta.set_guess(WorkKind::validation, forward * (batches > 0 ? std::min(batches, all) : all));
   }
