@@ -114,6 +114,18 @@ def test_a_run_killed_before_its_first_file_changes_no_result(program):
     expect(output_files(program, "a") == expected, "another result")
 
 
+def test_a_file_that_a_killed_run_did_not_record_is_written_again(program):
+    expected = uninterrupted(program)
+    leave_unfinished(program, 1)
+    progress = program.folder / "a.bin.progress"
+    header = progress.read_text().splitlines()[0] + "\n"
+    progress.write_text(header)
+    program.fails("--tokenizer", "bytes", *JOB, "--field", "n", phrases=["a_000000.bin already exists", "--force"])
+    progress.write_text(header)
+    run_bytes(program, *JOB)
+    expect(output_files(program, "a") == expected, "another result")
+
+
 def test_only_the_same_job_resumes(program):
     expected = uninterrupted(program)
     leave_unfinished(program, 2)

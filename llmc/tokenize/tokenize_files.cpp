@@ -204,14 +204,17 @@ void tokenize_files(const TokenizeConfig& settings) {
   check_names(outputs, settings.inputs);
 
   TokenizeProgress progress(settings.out);
-  const Paths results = existing_results(outputs);
-  if (!progress.has_finished_files() && !results.empty() && !settings.force) {
+  const auto require_no_results = [&] {
+    const Paths results = existing_results(outputs);
+    if (results.empty() || settings.force) return;
     fail(results.front().string() + " already exists", "use --force to replace it");
-  }
+  };
+  if (progress.is_new()) require_no_results();
   DocumentReader reader(settings.inputs, settings.document_format(), parent_of(settings.out));
   print_warnings(reader);
   Notice::print("computing checksums of " + byte_text(reader.total_bytes()) + " of inputs");
   const std::string job = job_text(settings, *tokenizer, reader);
+  if (!progress.has_finished_files() && !progress.begins(job)) require_no_results();
   prepare_progress(progress, job, outputs, settings.force);
   remove_temporaries(outputs);
   print_finished_files(progress, outputs);

@@ -34,7 +34,7 @@ TokenizeProgress::TokenizeProgress(const std::filesystem::path& output)
     lines_.push_back(text.substr(at, end - at));
   }
   truncate(lines_.empty() ? 0 : text.rfind('\n') + 1);
-  if (!has_finished_files()) mark_unfinished();
+  if (lines_.empty()) mark_unfinished();
 }
 
 std::string TokenizeProgress::job() const {
@@ -68,7 +68,7 @@ std::vector<Shard> TokenizeProgress::shards(std::int64_t output) const {
 }
 
 void TokenizeProgress::begin(const std::string& job) {
-  mark_unfinished();
+  UnfinishedFiles::finish(path_, [] {});
   lines_.clear();
   truncate(0);
   append(R"({"format":"llmc tokenize progress","version":1,"job":)" + job + "}");
@@ -76,7 +76,6 @@ void TokenizeProgress::begin(const std::string& job) {
 }
 
 void TokenizeProgress::record(std::int64_t output, const Shard& shard) {
-  UnfinishedFiles::finish(path_, [] {});  // from now on there is something to resume
   const Json json = {{"output", output},           {"file", shard.file},
                      {"tokens", shard.tokens},     {"xxh64", shard.checksum},
                      {"document", shard.document}, {"document_tokens", shard.document_tokens}};

@@ -26,15 +26,20 @@ class TokenizeProgress {
   // holds its lock.
   explicit TokenizeProgress(const std::filesystem::path& output);
 
-  // Removes the file if it names no finished file, because there is nothing to resume.
+  // Removes the file if it names no finished file, because there is nothing to resume. A run that is
+  // ended by a signal leaves it: a file may be finished that it does not name yet.
   ~TokenizeProgress() {
     if (fd_ && !has_finished_files()) unlink_file();
   }
   TokenizeProgress(const TokenizeProgress&) = delete;
   TokenizeProgress& operator=(const TokenizeProgress&) = delete;
 
+  // Whether no earlier run has left the file.
+  bool is_new() const { return lines_.empty(); }
   // Whether there is a finished file to resume after.
   bool has_finished_files() const { return lines_.size() > 1; }
+  // Whether an earlier run of this job ended before it could record a file: results are its own.
+  bool begins(const std::string& job) const { return lines_.size() == 1 && this->job() == job; }
 
   // The job of the earlier run, as JSON, and the files that it finished for an output. Both throw
   // if the progress file is damaged.
@@ -57,7 +62,7 @@ class TokenizeProgress {
     return path_.string() + ":" + std::to_string(i + 1);
   }
 
-  // A signal that ends the process removes the file, as the destructor does.
+  // Until begin(), a signal that ends the process removes the file, as the destructor does.
   void mark_unfinished();
 
   int unlink_file();
