@@ -55,11 +55,11 @@ enum class Ia3Targets { all, kv };
 // output.
 enum class BaseQuant { none, w8 };
 
-// What a model learns: to continue texts (a language model), to give each text one label (a
-// classifier), or to continue conversations as their assistant.
+// The task that a model learns: to continue texts (a language model), to give each text one label
+// (a classifier), or to continue conversations as their assistant.
 enum class Task { lm, classify, chat };
 
-// What --keep-best compares after an evaluation.
+// The result of an evaluation that --keep-best compares.
 enum class KeepBestBy { loss, macro_f1 };
 
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.

@@ -169,7 +169,9 @@ inline bool is_score(const ParameterSpec& spec) {
 }
 // Whether a model of tokens lacks a parameter, so that a run that starts from one begins with
 // initial values.
-inline bool is_added(const ParameterSpec& spec) { return spec.is_adapter || is_score(spec); }
+inline bool is_added(const ParameterSpec& spec) {
+  return spec.is_adapter || is_score(spec);
+}
 
 // Whether INT8 models, and quantized passes of training, quantize a parameter: matrices and token
 // embeddings.
@@ -242,8 +244,8 @@ class ParameterTable {
   }
   // Call once, after the last parameter: sets offsets, and which pipeline ranks hold a parameter.
   // `frozen`: names of parameters that are not trainable; with adapters, all of the model are
-  // frozen, except a classifier's score. Throws if one of them does not exist, and if all parameters are frozen.
-  // `codes`: matrices of the model become INT8 codes.
+  // frozen, except a classifier's score. Throws if one of them does not exist, and if all
+  // parameters are frozen. `codes`: matrices of the model become INT8 codes.
   void finish(std::int64_t layers, const Pipeline& pipeline, const std::vector<std::string>& frozen,
               bool codes = false) {
     freeze(frozen);

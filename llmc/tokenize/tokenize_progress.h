@@ -26,8 +26,8 @@ class TokenizeProgress {
   // holds its lock.
   explicit TokenizeProgress(const std::filesystem::path& output);
 
-  // Removes the file if it names no finished file, because there is nothing to resume. A run that is
-  // ended by a signal leaves it: a file may be finished that it does not name yet.
+  // Removes the file if it names no finished file, because there is nothing to resume. A run that
+  // is ended by a signal leaves it: a file may be finished that it does not name yet.
   ~TokenizeProgress() {
     if (fd_ && !has_finished_files()) unlink_file();
   }

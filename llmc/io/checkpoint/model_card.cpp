@@ -46,8 +46,16 @@ std::string group_digits(std::int64_t number) {
   return text;
 }
 
-std::string loss_text(const MeasuredLoss& measured) {
+std::string loss_text(const MeasuredLoss& measured, bool is_classifier) {
   char text[128];
+  if (is_classifier) {
+    std::snprintf(text, sizeof text, "%.4f nats per text, after step %lld", measured.loss,
+                  static_cast<long long>(measured.step));
+    std::string line = text;
+    if (!measured.macro_f1) return line;
+    std::snprintf(text, sizeof text, "; macro F1 %.4f", *measured.macro_f1);
+    return line + text;
+  }
   std::snprintf(text, sizeof text, "%.4f nats per token (perplexity %.4g), after step %lld",
                 measured.loss, std::exp(measured.loss), static_cast<long long>(measured.step));
   return text;
@@ -74,6 +82,9 @@ std::string shape_table(const ModelCard& card) {
       {"vocabulary", group_digits(c.vocab_size) + " tokens"}};
   const std::string differences = differences_from_gpt2(c);
   if (!differences.empty()) rows.emplace_back("different from GPT-2", differences);
+  std::string labels;
+  for (const std::string& name : c.label_names) labels += (labels.empty() ? "" : ", ") + code(name);
+  if (!labels.empty()) rows.emplace_back("labels", labels);
   rows.emplace_back("tokenizer", code(card.tokenizer));
   rows.emplace_back("stored as", "float32");
   return table(rows);
@@ -112,11 +123,15 @@ std::string training_table(const ModelCard& card) {
   rows.emplace_back(card.history.size() > 1 ? "optimizer, at the end" : "optimizer",
                     card.optimizer);
   rows.emplace_back("arithmetic", card.arithmetic);
-  if (card.train_loss) rows.emplace_back("training loss, of one step", loss_text(*card.train_loss));
-  if (card.validation_loss) rows.emplace_back("validation loss", loss_text(*card.validation_loss));
+  const bool is_classifier = !card.config.label_names.empty();
+  const auto add_loss = [&](const char* name, const MeasuredLoss& loss) {
+    rows.emplace_back(name, loss_text(loss, is_classifier));
+  };
+  if (card.train_loss) add_loss("training loss, of one step", *card.train_loss);
+  if (card.validation_loss) add_loss("validation loss", *card.validation_loss);
   if (card.best_loss &&
       card.best_loss->step != card.validation_loss.value_or(MeasuredLoss{}).step) {
-    rows.emplace_back("lowest validation loss", loss_text(*card.best_loss));
+    add_loss(is_classifier ? "best validation" : "lowest validation loss", *card.best_loss);
   }
   return table(rows);
 }
@@ -147,7 +162,22 @@ std::string history_table(const ModelCard& card) {
   return text + "\n";
 }
 
+// Of a classifier.
+std::string classifier_usage(const ModelCard& card) {
+  std::string text =
+      "With the engine that trained it, from the parent directory of this one, for a file with a "
+      "text\non each line:\n\n    ./infer_gpt2 classify FILE --model " +
+      card.name + (card.tokenizer_files ? "" : " --tokenizer TOKENIZER") + "\n";
+  if (!card.tokenizer_files) return text;
+  return text +
+         "\nWith transformers:\n\n"
+         "    from transformers import pipeline\n"
+         "    print(pipeline(\"text-classification\", model=\"" +
+         card.name + "\")(\"...\"))\n";
+}
+
 std::string usage(const ModelCard& card) {
+  if (!card.config.label_names.empty()) return classifier_usage(card);
   const std::string engine =
       "With the engine that trained it, from the parent directory of this one:\n\n"
       "    ./infer_gpt2 --model " +
@@ -176,18 +206,22 @@ std::string usage(const ModelCard& card) {
 
 std::string model_card_text(const ModelCard& card) {
   using namespace model_card_detail;
+  const bool is_classifier = !card.config.label_names.empty();
+  const std::string task = is_classifier ? "text-classification" : "text-generation";
   return "---\n"
          "library_name: transformers\n"
-         "pipeline_tag: text-generation\n"
-         "tags:\n- gpt2\n- text-generation\n"
-         "---\n\n"
+         "pipeline_tag: " +
+         task + "\ntags:\n- gpt2\n- " + task +
+         "\n---\n\n"
          "# " +
-         card.name + "\n\nA GPT-2 language model, as it was after training step " +
-         std::to_string(card.step) + ".\n\n## Model\n\n" + shape_table(card) + "## Training\n\n" +
-         training_table(card) + history_table(card) +
-         "The licence of the training text is not recorded here, and the output of the model has\n"
-         "not been examined for passages copied from that text.\n\n## Use\n\n" +
-         usage(card);
+         card.name + "\n\nA GPT-2 " + (is_classifier ? "classifier of texts" : "language model") +
+         ", as it was after training step " + std::to_string(card.step) + ".\n\n## Model\n\n" +
+         shape_table(card) + "## Training\n\n" + training_table(card) + history_table(card) +
+         "The licence of the training text is not recorded here" +
+         (is_classifier ? ".\n\n"
+                        : ", and the output of the model has\n"
+                          "not been examined for passages copied from that text.\n\n") +
+         "## Use\n\n" + usage(card);
 }
 
 }  // namespace llmc

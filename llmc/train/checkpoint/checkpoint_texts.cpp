@@ -48,13 +48,14 @@ ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& config,
   card.name = checkpoint_name(position.step);
   card.config = config;
   card.parameters = parameters;
-  card.tokenizer =
-      run.data.train.empty() ? "words of the toy language" : file_name(run.data.tokenizer);
+  const bool is_toy = run.data.train.empty() && run.task.classes.empty();
+  card.tokenizer = is_toy ? "words of the toy language" : file_name(run.data.tokenizer);
   card.initial_weights = file_name(run.model.init_from);
   card.train = position.train;
   card.validation = "the end of " + position.train;
+  if (!run.task.split.empty()) card.validation = "a part of " + position.train;
   if (!run.data.val.empty()) card.validation = source_names(run.data.val);
-  if (run.data.train.empty()) card.validation = "the toy language with another seed";
+  if (is_toy) card.validation = "the toy language with another seed";
   card.step = position.step;
   card.tokens = position.tokens;
   card.tokens_per_step = run.tokens_per_step();
@@ -73,7 +74,9 @@ ModelCard make_model_card(const RunConfig& run, const HuggingFaceConfig& config,
 std::vector<TextFile> checkpoint_texts(ModelCard card, const Tokenizer& tokenizer) {
   std::vector<TextFile> texts = tokenizer.files();
   card.tokenizer_files = !texts.empty();
-  texts.push_back({kGenerationConfigName, generation_config_text(card.config)});
+  if (card.config.label_names.empty()) {
+    texts.push_back({kGenerationConfigName, generation_config_text(card.config)});
+  }
   texts.push_back({kModelCardName, model_card_text(card)});
   return texts;
 }

@@ -28,7 +28,8 @@ ConversationSplit read_parts(const InputConfig& config) {
 SampleSequences sequences_of(const Conversations& conversations, const Tokenizer& tokenizer,
                              std::int64_t T, const std::string& part) {
   ConversationTokens tokens = tokenize_conversations(conversations, tokenizer, T);
-  return {.name = conversations.source + part,
+  return {.name = conversations.source,
+          .part = part,
           .what = "conversations",
           .detail = ", " + std::to_string(tokens.num_targets) + " tokens of answers",
           .sequences = std::move(tokens.sequences)};

@@ -46,7 +46,8 @@ class SequenceMaker {
   const PaddingOptions& padding() const { return padding_; }
 
   SampleSequences sequences(const LabelledTexts& texts, const std::string& part) {
-    SampleSequences result{.name = texts.source + part,
+    SampleSequences result{.name = texts.source,
+                           .part = part,
                            .what = "texts",
                            .detail = counts_text(texts),
                            .sequences = {}};

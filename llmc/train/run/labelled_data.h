@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmc/config/train_settings.h"
+#include "llmc/io/data/padded_batches.h"
 #include "llmc/train/run/run_data.h"
 
 namespace llmc {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <sstream>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
@@ -12,6 +13,18 @@
 namespace llmc {
 
 namespace {
+
+// The list of the source without directories: "negative=a.txt,positive=b.txt".
+std::string names_of_files(const std::string& source) {
+  std::string text, item;
+  std::istringstream items(source);
+  while (std::getline(items, item, ',')) {
+    const std::size_t label = item.find('=') == item.npos ? 0 : item.find('=') + 1;
+    text += (text.empty() ? "" : ",") + item.substr(0, label) +
+            std::filesystem::path(item.substr(label)).filename().string();
+  }
+  return text;
+}
 
 DataRecord record_of(const SampleSequences& source) {
   DataRecord record;
@@ -23,14 +36,14 @@ DataRecord record_of(const SampleSequences& source) {
     sum.add(std::as_bytes(std::span(sequence.tokens)));
     sum.add(std::as_bytes(std::span(sequence.targets)));
   }
-  record.text = readable_text(std::filesystem::path(source.name).filename().string());
+  record.text = readable_text(names_of_files(source.name));
   record.hashes = {{source.name}, sum.text()};
   return record;
 }
 
 std::string description_of(const SampleSequences& source, const DataRecord& record) {
-  return "data: " + source.name + ": " + std::to_string(source.sequences.size()) + " " +
-         source.what + source.detail + ", " + std::to_string(record.tokens) + " tokens";
+  return "data: " + source.name + source.part + ": " + std::to_string(source.sequences.size()) +
+         " " + source.what + source.detail + ", " + std::to_string(record.tokens) + " tokens";
 }
 
 NamedValues values_of(const DataRecord& record, const std::string& flag) {
@@ -45,7 +58,7 @@ PaddedTraining::PaddedTraining(SampleSequences source, const PaddingOptions& pad
                                std::uint64_t seed)
     : record_(record_of(source)),
       description_(description_of(source, record_)),
-      sequences_(std::move(source.sequences), padding, source.name),
+      sequences_(std::move(source.sequences), padding, source.name + source.part),
       seed_(seed) {}
 
 NamedValues PaddedTraining::compared_values(const std::string& flag) const {
@@ -74,7 +87,7 @@ Batch PaddedTraining::batch(std::int64_t first, std::int64_t B) const {
 PaddedEvaluation::PaddedEvaluation(SampleSequences source, const PaddingOptions& padding)
     : record_(record_of(source)),
       description_(description_of(source, record_)),
-      sequences_(std::move(source.sequences), padding, source.name),
+      sequences_(std::move(source.sequences), padding, source.name + source.part),
       sorted_(sequences_) {}
 
 NamedValues PaddedEvaluation::compared_values(const std::string& flag) const {

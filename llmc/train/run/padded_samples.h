@@ -15,7 +15,8 @@ namespace llmc {
 
 // Sequences with targets, and their origin.
 struct SampleSequences {
-  std::string name = {};    // of the source, for messages
+  std::string name = {};    // of the source
+  std::string part = {};    // of it, for messages: " (training)"
   std::string what = {};    // "texts" or "conversations"
   std::string detail = {};  // of the source, for messages: ", 4265 negative, 4264 positive"
   std::vector<TokenSequence> sequences = {};

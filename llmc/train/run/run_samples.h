@@ -13,7 +13,7 @@
 
 namespace llmc {
 
-// What a checkpoint records of the data, so that a resumed run notices a change.
+// The facts about the data that a checkpoint records, so that a resumed run notices a change.
 struct DataRecord {
   // The names of the sources, without directories, so that data may move: "a.bin:0.7,b.bin:0.3".
   std::string text = {};
@@ -27,9 +27,9 @@ class RunSamples {
 
   virtual std::int64_t count() const = 0;
   virtual DataRecord record() const = 0;
-  // What ranks compare of the data that `flag` names.
+  // The facts about the data of `flag` that ranks compare.
   virtual NamedValues compared_values(const std::string& flag) const = 0;
-  // Prints to stderr what the run has read.
+  // Prints the size of the data to stderr.
   virtual void describe() const = 0;
 };
 
