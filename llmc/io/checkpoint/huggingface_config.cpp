@@ -290,6 +290,14 @@ std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype
   return json.dump(2) + "\n";
 }
 
+std::string classifier_config_text(std::string_view text, const HuggingFaceConfig& config) {
+  Json json = parse_json(text, kConfigName, KeyOrder::as_written);
+  json["architectures"] = Json::array({kClassifier});
+  json.erase("num_labels");
+  add_classifier(json, config);
+  return json.dump(2) + "\n";
+}
+
 std::string change_config_dtype(std::string_view config, const std::string& dtype) {
   Json json = parse_json(config, kConfigName, KeyOrder::as_written);
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = dtype;

@@ -61,6 +61,10 @@ HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory
 // GPT2ForSequenceClassification if there are labels. `dtype` is the dtype of the weights.
 std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype);
 
+// Returns the text of a config.json as that of a classifier with the labels and the pad token of
+// `config`, of which it has at least two.
+std::string classifier_config_text(std::string_view text, const HuggingFaceConfig& config);
+
 // Returns the text of a config.json with another dtype of the weights, such as "float32".
 std::string change_config_dtype(std::string_view config, const std::string& dtype);
 
