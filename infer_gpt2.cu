@@ -12,6 +12,7 @@
 #include "llmc/config/infer_table.h"      // the flags
 #include "llmc/device/select.h"           // select_device: GPU or host
 #include "llmc/eval/quality_commands.h"   // perplexity, score
+#include "llmc/infer/classify_command.h"  // classify_texts
 #include "llmc/infer/find_models.h"       // find_models: directories of weights
 #include "llmc/infer/generate_command.h"  // generate_texts, interact
 #include "llmc/infer/job.h"               // make_job: model, tokenizer and prompts, all checked
@@ -27,6 +28,7 @@ void run(const InferConfig& settings) {
                                           : "in " + command + ": it is not complete");
   if (command == "quantize") return quantize_model(settings);
   if (command == "merge") return merge_model(settings);
+  if (command == "classify") return classify_texts(settings);
   if (command == "perplexity") return perplexity(settings);
   if (command == "score") return score(settings);
   if (command == "bench") return bench(settings);

@@ -53,6 +53,7 @@ struct LayoutOptions {
   std::int64_t heads = 3, layers = tiny_shapes() ? 2 : 3;
   double eps = 1e-4;  // a smaller one turns differences of rounding into steps of +-lr
   bool masks_targets = false, documents = false;
+  std::int64_t labels = 0;  // of a classifier, whose targets are labels of padded texts
   std::int64_t B = 1;
   std::int64_t logits_rows = 0;  // rows of a chunk of logits; 0: all
   bool standard_attention = false;
@@ -70,7 +71,8 @@ struct LayoutOptions {
                        .context = 16,
                        .layers = layers,
                        .heads = heads,
-                       .channels = 8 * heads};
+                       .channels = 8 * heads,
+                       .labels = labels};
     if (!differs_from_gpt2) return config;
     config.inner = 16 * heads;
     config.activation = Activation::gelu;
@@ -106,6 +108,11 @@ inline oracle::Batch batch_of(std::int64_t step, std::int64_t index, const Layou
     if (options.masks_targets) {
       const std::int64_t keep = sample % 5 == 3 ? 0 : kSequence - 3 * (sample % 4);
       std::fill(targets.begin() + keep, targets.end(), -1);
+    }
+    if (options.labels > 0) {  // the label at the last of 2 to 12 tokens
+      targets.assign(static_cast<std::size_t>(kSequence), -1);
+      targets[static_cast<std::size_t>(1 + 5 * sample % (kSequence - 1))] =
+          static_cast<std::int32_t>((sample + step) % options.labels);
     }
     batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end());
     batch.targets.insert(batch.targets.end(), targets.begin(), targets.end());

@@ -18,9 +18,7 @@ HuggingFaceConfig to_huggingface(const ModelConfig& config,
   out.scale_attn_weights = config.scale_attention;
   out.scale_attn_by_inverse_layer_idx = config.scale_attention_by_layer;
   out.tie_word_embeddings = config.tied_head;
-  for (std::int64_t label = 0; label < config.labels; ++label) {
-    out.label_names.push_back("LABEL_" + std::to_string(label));
-  }
+  out.label_names = default_label_names(config.labels);
   if (config.labels > 0) out.pad_token_id = end_of_text;
   out.bos_token_id = end_of_text;
   out.eos_token_ids.clear();

@@ -25,20 +25,26 @@ Settings<InferProgram> text_rows() {
            "loss on a text or token file; score TASK:FILE... runs evaluation tasks, which are "
            "those of train_gpt2 --eval; quantize IN OUT writes the model IN with the INT8 "
            "weights of --quant into the new directory OUT; merge BASE ADAPTER OUT writes the model "
-           "BASE with the adapter merged, in fp32",
+           "BASE with the adapter merged, in fp32; classify FILE prints the label of each text of "
+           "a "
+           "file, one per line or in the field text of a .jsonl, and the probabilities of all "
+           "labels",
        .fallback = "generate text",
        .special = {.first_words = {{"bench", "bench"},
                                    {"perplexity", "perplexity"},
                                    {"score", "score"},
                                    {"quantize", "quantize"},
                                    {"merge", "merge"},
+                                   {"classify", "classify"},
                                    {"benchmark", "bench"},
                                    {"evaluate", "score"},
                                    {"quantise", "quantize"},
                                    {"convert", "quantize"},
                                    {"merge_adapter", "merge"},
                                    {"merge_and_unload", "merge"},
-                                   {"export", "merge"}}}},
+                                   {"export", "merge"},
+                                   {"classification", "classify"},
+                                   {"predict", "classify"}}}},
       {.flag = "--model",
        .field = [](auto& s) -> decltype(auto) { return (s.model); },
        .unit = "DIR|FILE",
@@ -49,14 +55,14 @@ Settings<InferProgram> text_rows() {
                    .required = true,
                    .required_unless = "--adapter",
                    .accepts_bare_word = is_model_word},
-       .commands = {"", "bench", "perplexity", "score"}},
+       .commands = {"", "bench", "perplexity", "score", "classify"}},
       {.flag = "--adapter",
        .field = [](auto& s) -> decltype(auto) { return (s.adapter); },
        .unit = "DIR",
        .help = "LoRA or IA3 adapter that is merged into the model when it is loaded: a directory "
                "of PEFT, a checkpoint with an adapter, or the --out of its run. Without --model, "
                "the base model is the directory that the adapter names",
-       .commands = {"", "bench", "perplexity", "score", "quantize"}},
+       .commands = {"", "bench", "perplexity", "score", "quantize", "classify"}},
       {.flag = "--tokenizer",
        .field = [](auto& s) -> decltype(auto) { return (s.tokenizer); },
        .unit = "NAME|DIR",
@@ -66,7 +72,7 @@ Settings<InferProgram> text_rows() {
            "and merges.txt",
        .fallback = "the tokenizer files in --model, else bytes if the model has 257 tokens",
        .quantity = "tokenizer",
-       .commands = {"", "perplexity", "score"}},
+       .commands = {"", "perplexity", "score", "classify"}},
       {.flag = "--prompt",
        .field = [](auto& s) -> decltype(auto) { return (s.prompt); },
        .unit = "TEXT",
@@ -119,23 +125,25 @@ Settings<InferProgram> generation_rows() {
       {.flag = "--batch",
        .field = [](auto& s) -> decltype(auto) { return (s.batch); },
        .unit = "N",
-       .help = "maximum number of sequences that are decoded together; does not change the texts",
+       .help = "maximum number of sequences that are decoded, or classified, together; does not "
+               "change the results",
        .fallback = {"8, or the number of completions if that is smaller",
                     [](const Resolution<InferProgram>& r) -> SettingValue {
                       const std::int64_t max_batch = 8;
-                      return r.config.prompts.empty() ? std::min(max_batch, r.config.samples)
-                                                      : max_batch;
+                      const bool is_one_prompt =
+                          r.config.command.empty() && r.config.prompts.empty();
+                      return is_one_prompt ? std::min(max_batch, r.config.samples) : max_batch;
                     }},
        .range = between(1, 65535),
-       .commands = {""}},
+       .commands = {"", "classify"}},
       {.flag = "--chunk",
        .field = [](auto& s) -> decltype(auto) { return (s.chunk); },
        .unit = "TOKENS",
-       .help = "maximum number of prompt tokens per pass, over all sequences; does not change the "
-               "texts",
+       .help = "maximum number of tokens of prompts, or of texts to classify, per pass; does not "
+               "change the results",
        .fallback = 512,
        .range = at_least(1),
-       .commands = {"", "bench"}},
+       .commands = {"", "bench", "classify"}},
       {.flag = "--stop",
        .field = [](auto& s) -> decltype(auto) { return (s.stop); },
        .unit = "TEXT",

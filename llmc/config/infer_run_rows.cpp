@@ -17,6 +17,10 @@ namespace {
 
 // The commands that compute in --dtype and --quant: merge writes fp32.
 std::vector<std::string> computing_commands() {
+  return {"", "bench", "perplexity", "score", "quantize", "classify"};
+}
+// Those that read a calibration text.
+std::vector<std::string> calibrating_commands() {
   return {"", "bench", "perplexity", "score", "quantize"};
 }
 
@@ -69,20 +73,20 @@ Settings<InferProgram> device_rows() {
        .unit = "FILE",
        .help = "text (.txt) or tokens (.bin) on which the inputs of the layers are measured, for "
                "--smoothing and for the scales of w8a8-static",
-       .commands = computing_commands()},
+       .commands = calibrating_commands()},
       {.flag = "--bin-format",
        .field = [](auto& s) -> decltype(auto) { return (s.bin_format); },
        .help = "format of .bin files without an .idx: llmc has a header; nanogpt has none, only "
                "16-bit tokens",
        .fallback = SettingValue("llmc"),
        .quantity = "format of token files",
-       .commands = computing_commands()},
+       .commands = calibrating_commands()},
       {.flag = "--smoothing",
        .field = [](auto& s) -> decltype(auto) { return (s.smoothing); },
        .help = "with --calibrate, move large values of activations into the weights of the layers "
                "in which this reduces the error; off: never",
        .fallback = SettingValue("auto"),
-       .commands = computing_commands()},
+       .commands = calibrating_commands()},
   };
 }
 

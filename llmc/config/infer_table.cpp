@@ -33,6 +33,9 @@ std::string command_error(const std::vector<std::string>& words) {
     return "the command merge needs three arguments, BASE, ADAPTER and OUT, not " +
            std::to_string(num_arguments);
   }
+  if (words[0] == "classify" && num_arguments != 1) {
+    return "the command classify needs one FILE, not " + std::to_string(num_arguments);
+  }
   if (words[0] != "score") return {};
   if (num_arguments == 0) return "the command score needs at least one TASK:FILE";
   for (std::size_t i = 1; i <= num_arguments; ++i) {
@@ -107,6 +110,10 @@ std::string value_error(const InferRequest& request) {
   }
   const std::string command =
       !request.command || request.command->empty() ? "" : request.command->front();
+  if (command == "classify" && request.quant == Quant::w8a8_static) {
+    return "--quant w8a8-static needs a calibration text, which the command classify does not "
+           "read; use --quant w8a8";
+  }
   if (request.bin_format && command != "perplexity" && command != "score" && !request.calibrate) {
     return "--bin-format has no effect without a token file: it is for perplexity, score and "
            "--calibrate";

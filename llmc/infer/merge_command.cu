@@ -18,6 +18,7 @@
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/loadable_weights.h"
 #include "llmc/models/merge_adapter.h"
+#include "llmc/models/merged_config.h"
 #include "llmc/models/pretrained.h"
 #include "llmc/nn/parameter_table.h"
 
@@ -51,19 +52,26 @@ class FileWeights final : public LoadableWeights {
 };
 
 std::string merged_card_text(const std::string& name, const std::string& base,
-                             const std::string& adapter, const AdapterConfig& config) {
+                             const std::string& adapter, const AdapterConfig& adapter_config,
+                             const HuggingFaceConfig& config) {
   using namespace model_card_detail;
   std::vector<std::pair<std::string, std::string>> rows = {{"base model", code(base)},
                                                            {"adapter", code(adapter)}};
-  for (auto& row : adapter_rows(config)) rows.push_back(std::move(row));
+  for (auto& row : adapter_rows(adapter_config)) rows.push_back(std::move(row));
   rows.emplace_back("tensors", code("fp32"));
-  return "---\npipeline_tag: text-generation\ntags:\n- gpt2\n- text-generation\n---\n\n# " +
-         printable(name) + "\n\nA GPT-2 language model: the weights of " + code(base) +
+  const bool classifies = !config.label_names.empty();
+  const std::string tag = classifies ? "text-classification" : "text-generation";
+  const std::string kind = classifies ? "classifier" : "language model";
+  const std::string use =
+      classifies ? "./infer_gpt2 classify FILE --model " + printable(name)
+                 : "./infer_gpt2 --model " + printable(name) + " --prompt \"...\" --tokens 40";
+  return "---\npipeline_tag: " + tag + "\ntags:\n- gpt2\n- " + tag + "\n---\n\n# " +
+         printable(name) + "\n\nA GPT-2 " + kind + ": the weights of " + code(base) +
          ", into which the adapter\n" + code(adapter) +
          " is merged, by\n\n    ./infer_gpt2 merge BASE ADAPTER OUT\n\n" + table(rows) +
          "The licences and the descriptions of the base model and the adapter apply; they are not\n"
-         "repeated here.\n\n## Use\n\n    ./infer_gpt2 --model " +
-         printable(name) + " --prompt \"...\" --tokens 40\n";
+         "repeated here.\n\n## Use\n\n    " +
+         use + "\n";
 }
 
 }  // namespace
@@ -73,12 +81,14 @@ void merge_model(const InferConfig& settings) {
   const std::string adapter = find_adapter("merge", settings.command.at(2));
   NewModel out("merge", settings.command.at(3));
   const AdapterConfig adapter_config = check_adapter(adapter, base);
-  const HuggingFaceConfig config = read_pretrained_config(base);
+  const HuggingFaceConfig config = read_merged_config(base, adapter);
   const ParameterTable table = gpt2_parameters(pretrained_shape(base, config));
   const std::filesystem::path& folder = out.open(base);
-  write_file(folder / kConfigName, change_config_dtype(float_config_text(base, config), "float32"));
-  write_file(folder / kModelCardName,
-             merged_card_text(out.path().filename().string(), base, adapter, adapter_config));
+  std::string config_text = change_config_dtype(float_config_text(base, config), "float32");
+  if (!config.label_names.empty()) config_text = classifier_config_text(config_text, config);
+  write_file(folder / kConfigName, config_text);
+  write_file(folder / kModelCardName, merged_card_text(out.path().filename().string(), base,
+                                                       adapter, adapter_config, config));
   Stream stream;
   FileWeights weights(table, folder / kWeightsName);
   load_merged_weights(base, adapter, weights, stream);

@@ -5,6 +5,7 @@
 #include "llmc/base/error.h"
 #include "llmc/io/tokenizer/byte_tokenizer.h"
 #include "llmc/io/tokenizer/tokenizer.h"
+#include "llmc/models/merged_config.h"
 #include "llmc/models/pretrained.h"
 
 namespace llmc {
@@ -28,7 +29,7 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const InferConfig& settings, std::in
 }  // namespace
 
 ModelFiles read_model_files(const InferConfig& settings) {
-  const HuggingFaceConfig config = read_pretrained_config(settings.model);
+  const HuggingFaceConfig config = read_merged_config(settings.model, settings.adapter);
   ModelFiles files{.config = pretrained_shape(settings.model, config)};
   files.tokenizer = choose_tokenizer(settings, files.config.vocabulary);
   check_vocabulary("--model " + settings.model, files.config.vocabulary, *files.tokenizer);

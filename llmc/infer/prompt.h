@@ -15,7 +15,7 @@
 
 namespace llmc {
 
-// The config and the tokenizer of --model.
+// The config of --model, with --adapter merged, and the tokenizer.
 struct ModelFiles {
   ModelConfig config{};
   std::unique_ptr<Tokenizer> tokenizer{};

@@ -20,6 +20,7 @@
 #include "llmc/io/checkpoint/tensor_dtype.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/merge_adapter.h"
+#include "llmc/models/merged_config.h"
 #include "llmc/models/pretrained.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/quantize/calibrated_scales.h"
@@ -78,7 +79,10 @@ void quantize_model(const InferConfig& settings) {
   const std::string model = find_float_model("quantize", settings.command.at(1));
   NewModel out("quantize", settings.command.at(2));
   if (!settings.adapter.empty()) check_adapter(settings.adapter, model);
-  const HuggingFaceConfig config = read_pretrained_config(model);
+  const HuggingFaceConfig config = read_merged_config(model, settings.adapter);
+  const std::string adapter = settings.adapter.empty() ? "" : "--adapter " + settings.adapter;
+  require_language_model("quantize " + model + (adapter.empty() ? "" : " with " + adapter),
+                         (adapter.empty() ? "" : adapter + " ") + "--model " + model, config);
   const ModelConfig shape = pretrained_shape(model, config);
   const ParameterTable table = gpt2_parameters(shape);
   Stream stream;

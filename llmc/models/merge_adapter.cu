@@ -9,6 +9,7 @@
 #include "llmc/io/checkpoint/element_check.h"
 #include "llmc/models/load_weights.h"
 #include "llmc/models/merge_adapter.h"
+#include "llmc/models/merged_config.h"
 #include "llmc/models/pretrained.h"
 
 namespace llmc {
@@ -53,11 +54,7 @@ class MergingWeights final : public LoadableWeights {
 
 AdapterMerge::AdapterMerge(const std::filesystem::path& adapter, const std::filesystem::path& base)
     : adapter_(adapter), base_(base), files_(open_adapter(adapter, base)) {
-  if (config().labels == 0) return;
-  fail(adapter.string() + " is an adapter of a classifier with " + std::to_string(config().labels) +
-           " labels: it does not generate text",
-       "give an adapter of a language model, whose task_type in " +
-           std::string(kAdapterConfigName) + " is CAUSAL_LM");
+  read_merged_config(base, adapter);
 }
 
 std::vector<float> AdapterMerge::load(const std::string& name) const {
@@ -68,6 +65,7 @@ std::vector<float> AdapterMerge::load(const std::string& name) const {
 }
 
 void AdapterMerge::apply(const ParameterSpec& spec, std::span<float> values) const {
+  if (is_score(spec) && config().labels > 0) return files_.load(spec.name, values);
   const std::size_t dot = spec.name.rfind('.');
   const std::string layer = spec.name.substr(0, dot);
   const auto adapter = std::ranges::find(config().shape.layers, layer, &LayerAdapter::layer);
@@ -130,6 +128,11 @@ void load_merged_weights(const std::filesystem::path& base, const std::filesyste
   MergingWeights merging(merge, weights);
   BaseHash hash;
   load_weights(base, merging, stream, &hash);
+  const ParameterSpec& head = weights.table().head();
+  if (is_score(head) && read_pretrained_config(base).label_names.empty()) {
+    merging.set_weight(head, std::vector<float>(static_cast<std::size_t>(head.size())).data(),
+                       stream);
+  }
   if (weights.first_rank()) merge.require_base(hash);
 }
 

@@ -1,4 +1,6 @@
-// Merges an adapter into the weights of its base model. The result is a model without adapters.
+// Merges an adapter into the weights of its base model. The result is a model without adapters. If
+// the adapter has a classifier, its score.weight is the head of the result, in place of the base
+// model's head; merged_config.h has the labels.
 //
 //     LoRA:  W + scale · Aᵀ · B   for the weight W (inputs, outputs) of a layer
 //     IA3:   the columns of c_attn's weight and its bias, times the vector; the rows of
@@ -22,12 +24,13 @@ namespace llmc {
 class AdapterMerge {
  public:
   // Opens the adapter for the base model; both are directories, or `base` is a model file of llm.c.
-  // Throws unless the adapter's tensors fit the base model, or if the adapter has a classifier.
+  // Throws unless the adapter's tensors fit the base model.
   AdapterMerge(const std::filesystem::path& adapter, const std::filesystem::path& base);
 
   const AdapterConfig& config() const { return files_.config(); }
 
   // Changes the spec.size() values of a parameter of the base model to those of the merged model.
+  // The adapter's score.weight replaces whatever values there are.
   // Throws if an element becomes infinite.
   void apply(const ParameterSpec& spec, std::span<float> values) const;
 
@@ -47,7 +50,8 @@ class AdapterMerge {
 };
 
 // Loads the weights at `base` as load_weights() does, with the adapter merged; an empty path is no
-// adapter. Throws also if the base model is not the one that the adapter was trained with.
+// adapter. The weights are those of a model with read_merged_config(). Throws also if the base
+// model is not the one that the adapter was trained with.
 void load_merged_weights(const std::filesystem::path& base, const std::filesystem::path& adapter,
                          LoadableWeights& weights, Stream& stream);
 

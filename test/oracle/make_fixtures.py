@@ -185,9 +185,10 @@ def worse_attention(errors):
                    for draws in zip(*errors)], axis=0)
 
 
-def measure_errors(case, dtype):
+def measure_errors(case, dtype, run=run):
     """{quantity: [this case's error, rms over draws, maximum over draws]}; draw 0 is the case itself.
-    A small tensor may have a small error by luck, so tolerances use the rms over several draws too."""
+    A small tensor may have a small error by luck, so tolerances use the rms over several draws too.
+    `run` is the function of this name or one like it."""
     draws = []
     for d in range(DRAWS):
         seed = case.seed * 16 + d

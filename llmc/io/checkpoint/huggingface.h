@@ -1,7 +1,8 @@
 // A directory that transformers' save_pretrained writes and from_pretrained reads: config.json and
 // model.safetensors, or several weight files with an index. Tensor names are those of
 // GPT2LMHeadModel without the prefix `transformer.`: wte.weight, h.0.attn.c_attn.weight, ln_f.bias.
-// Linear layers are stored (in, out), as in its Conv1D.
+// A classifier, GPT2ForSequenceClassification, also has score.weight (labels, C). Linear layers are
+// stored (in, out), as in its Conv1D.
 #pragma once
 
 #include <cstddef>
@@ -9,70 +10,18 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "llmc/io/checkpoint/huggingface_config.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
-#include "llmc/ops/activation_kind.h"
 
 namespace llmc {
 
-inline constexpr const char* kConfigName = "config.json";
 inline constexpr const char* kWeightsName = "model.safetensors";
 inline constexpr const char* kWeightsIndexName = "model.safetensors.index.json";
-
-// ---- config --------------------------------------------------------------------------------
-
-// The settings in config.json of a GPT-2. The engine writes its dropout probabilities there but
-// does not use those it reads.
-struct HuggingFaceConfig {
-  std::int64_t vocab_size = 50257;  // rows of wte, without padding
-  std::int64_t n_positions = 1024;
-  std::int64_t n_layer = 12;
-  std::int64_t n_head = 12;
-  std::int64_t n_embd = 768;
-  double layer_norm_epsilon = 1e-5;
-  std::optional<std::int64_t> n_inner;  // 4 n_embd if empty
-  Activation activation_function = Activation::gelu_new;
-  bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
-  bool tie_word_embeddings = true;
-  // Dropout of the training run that produced the weights. If config.json has no value,
-  // transformers uses 0.1.
-  double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
-  std::optional<std::int64_t> bos_token_id = 50256;
-  std::vector<std::int64_t> eos_token_ids = {50256};  // each of them ends a text
-  // Names of the classes (id2label); empty for a language model. A classifier is a
-  // GPT2ForSequenceClassification, which ignores padding by its pad_token_id.
-  std::vector<std::string> label_names = {};
-  std::optional<std::int64_t> pad_token_id = {};
-
-  bool operator==(const HuggingFaceConfig&) const = default;
-};
-
-// Errors call the text `file`. Throws unless it describes a GPT-2, or a model of its family, that
-// this engine computes exactly.
-HuggingFaceConfig parse_huggingface_config(std::string_view text, const std::string& file);
-
-// Returns the properties in which the model differs from all sizes of GPT-2, such as "n_inner 128,
-// activation_function gelu".
-std::string differences_from_gpt2(const HuggingFaceConfig& config);
-
-// Reads config.json of the directory.
-HuggingFaceConfig read_huggingface_config(const std::filesystem::path& directory);
-
-// Returns the text of config.json for AutoConfig and GPT2LMHeadModel, or
-// GPT2ForSequenceClassification if there are labels. `dtype` is the dtype of the
-// weights.
-std::string huggingface_config_text(const HuggingFaceConfig& config, TensorDtype dtype);
-
-// Returns the text of a config.json with another dtype of the weights, such as "float32".
-std::string change_config_dtype(std::string_view config, const std::string& dtype);
-
-// ---- weights -------------------------------------------------------------------------------
 
 // Returns transformers' name for a tensor: only the head is outside its `transformer`.
 std::string huggingface_name(const std::string& name);
