@@ -10,9 +10,8 @@ import json
 import sys
 
 from runner import expect
-from task_samples import LABELS, QUIET, SIZES, labelled, questions, write_lines
-from test_programs import read_safetensors, run_program_tests, same_state
-from test_rank_programs import expect_equal_runs, mpirun
+from task_samples import LABELS, QUIET, SIZES, labelled, write_lines
+from test_programs import read_safetensors, run_program_tests
 
 TRAINING = ["--batch-size", 8, *QUIET]
 CLASSIFY = ["--task", "classify", *TRAINING]
@@ -168,6 +167,55 @@ def test_labels_of_the_data_must_be_those_of_the_classifier_by_name_or_number(pr
                   phrases=["words.jsonl:2: the label WARM is unknown", "use one of the 3 labels COLD, HOT, MILD"])
     program.fails(*TRAINING, "--init-from", folder, "--train", "text.txt", "--steps", 1, "--task", "lm", code=2,
                   phrases=[f"--task lm: the model in {folder} is a classifier with 3 labels", "use --task classify"])
+
+
+# ---- errors --------------------------------------------------------------------------------
+
+
+def test_wrong_data_and_flags_are_one_clear_error(program):
+    samples(program)
+    for name, objects in {
+            "unlabelled": [{"text": "a"}], "mixed": [{"text": "a", "label": 1}, {"text": "b", "label": "x"}],
+            "blank": [{"text": "a", "label": 0}, {"text": " ", "label": 1}], "empty": [], "gap": [{"text": "a", "label": 0}, {"text": "b", "label": 2}],
+            "one": [{"text": "a", "label": "x"}, {"text": "b", "label": "x"}]}.items():
+        write_lines(program, f"{name}.jsonl", objects)
+    (program.folder / "words.txt").write_text("a\nb\n")
+    task = ["--task", "classify"]
+    data = [*task, *DATA]
+    file_errors = [(["--train", f"{name}.jsonl"], phrases) for name, phrases in (
+        ("unlabelled", ['unlabelled.jsonl:1 has no "label"']), ("mixed", ["mixed.jsonl:2: the label x is a string", "mixed.jsonl:1 is an integer"]),
+        ("blank", ["blank.jsonl:2: the text is empty"]), ("empty", ["empty.jsonl contains no examples"]), ("gap", ["gap.jsonl"]),
+        ("one", ["one.jsonl"]), ("absent", ["cannot open absent.jsonl"]))]
+    file_errors += [(["--train", "day.jsonl", "--split", "1/1000000"], ["day.jsonl", "training part"]),
+                    ([*DATA, "--tokenizer", "words:words.txt"], ["words:words.txt has no end-of-text token"])]
+    usage_errors = [
+        (["--task", "clasify"], ["'clasify' is not one of lm, classify, chat; did you mean classify?"]),
+        (task, ["--task classify needs data", "--train FILE.jsonl, or --classes"]),
+        ([*task, "--classes", "a=text.txt"], ["--classes 'a=text.txt' has only one class"]),
+        ([*task, "--train", "text.txt"], ["--train 'text.txt': 'text.txt' is not LABEL=FILE"]),
+        ([*task, "--val", "day.jsonl"], ["--val without --train"]),
+        ([*data, "--classes", "a=text.txt,b=text.txt"], ["--classes and --train exclude each other"]),
+        (["--classes", "a=text.txt,b=text.txt"], ["--classes has no effect with --task lm"]),
+        (["--train", "text.txt", "--split", "90/10"], ["--split has no effect with --task lm"]),
+        (["--train", "text.txt", "--val", "text.txt", "--test", "text.txt"], ["--test has no effect with --task lm"]),
+        ([*task, "--train", "day.jsonl", "--test", "day.jsonl"], ["--test needs --val"]),
+        ([*data, "--split", "80/20"], ["--split and --val exclude each other"]),
+        ([*task, "--train", "day.jsonl", "--split", "8:2"], ["--split: '8:2' is not a list of fractions; write TRAIN/VALIDATION"]),
+        ([*data, "--chat-template", "{role}{content}"], ["--chat-template has no effect with --task classify"]),
+        ([*data, "--eval", "perplexity:text.txt"], ["--eval has no effect with --task classify", "give --test"]),
+        ([*data, "--sample-every", 2], ["--sample-every has no effect with --task classify"]),
+        ([*data, "--final-samples-out", "o"], ["--final-samples-out has no effect with --task classify"]),
+        ([*data, "--qat", "w8"], ["--qat has no effect with --task classify"]),
+        ([*data, "--document-mask"], ["--document-mask has no effect with --task classify"]),
+        ([*data, "--eval-batches", 3], ["--eval-batches 3 with --task classify"]),
+        (["--train", "text.txt", "--keep-best-by", "macro-f1", "--out", "o"], ["--keep-best-by macro-f1 is for classifiers"]),
+        ([*data, "--keep-best-by", "macro-f1"], ["--keep-best-by needs --out"]),
+        ([*data, "--freeze", "nothing.*"], ["--freeze: 'nothing.*' matches no parameter"]),
+        ([*data, "--train-only", "nothing.*"], ["--train-only: 'nothing.*' matches no parameter"])]
+    for flags, phrases, code in [([*task, *flags], phrases, 1) for flags, phrases in file_errors] + [(*case, 2) for case in usage_errors]:
+        done = program.run(*SIZES, "--steps", 1, "--batch-size", 2, *QUIET, *flags, code=code)
+        expect(all(phrase in done.stderr for phrase in phrases), f"{flags}: {done.stderr}")
+        expect(done.stderr.count("train_gpt2: ") == 1 and not (program.folder / "o").exists(), f"{flags}: {done.stderr}")
 
 
 if __name__ == "__main__":
