@@ -72,7 +72,7 @@ FILES = {
 }
 
 # Flags and words whose files are read, or are no results.
-INPUT_FLAGS = {"--train", "--val", "--tokenizer", "--init-from", "--pp-schedule", "--eval", "--model", "--file",
+INPUT_FLAGS = {"--train", "--val", "--test", "--classes", "--tokenizer", "--init-from", "--pp-schedule", "--eval", "--model", "--file",
                "--adapter", "--prompts", "--calibrate", "--base", "--base-log", "inputs"}
 CACHE_FLAGS = {"--cache-dir"}
 CALLS_FOR_SPACE = {"write", "open", "openat", "fallocate", "fsync", "mkdir", "rename", "renameat2"}

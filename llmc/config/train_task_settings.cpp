@@ -1,6 +1,8 @@
 #include "llmc/config/train_task_settings.h"
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "llmc/base/error.h"
 #include "llmc/config/relocation.h"
@@ -18,14 +20,19 @@ namespace {
 
 const char* const kClassify = "classify";
 
-// The error that a parser throws for a value of a flag, or an empty text.
+// The error that parse() throws for a value of a flag, on one line and without the name of the flag;
+// empty if there is none.
 template <class Parse>
 std::string error_of(const Parse& parse) {
   try {
     parse();
     return {};
   } catch (const Error& error) {
-    return error.what();
+    constexpr std::string_view kHint = "\n  hint: ";
+    std::string text = error.what();
+    text.erase(0, text.find_first_not_of(' '));
+    const std::size_t hint = text.find(kHint);
+    return hint == text.npos ? text : text.replace(hint, kHint.size(), "; ");
   }
 }
 
@@ -33,8 +40,9 @@ void check_task(const Resolution<TrainProgram>& r) {
   const Task task = r.config.task.kind;
   const bool is_classifier = r.facts.weights && r.facts.weights->labels > 0;
   if (!is_classifier || task == Task::classify) return;
-  fail_usage("--task " + std::string(choice_name(task)) + ": the model in " + r.facts.weights_path +
-                 " is a classifier with " + std::to_string(r.facts.weights->labels) + " labels",
+  const std::string adapter = r.request.finetune.adapter.value_or("");
+  fail_usage("--task " + std::string(choice_name(task)) + ": the model in " +
+                 (adapter.empty() ? r.facts.weights_path : adapter) + " is a classifier with " + std::to_string(r.facts.weights->labels) + " labels",
              "use --task classify, or start from a language model");
 }
 
@@ -74,7 +82,7 @@ Settings<TrainProgram> task_rows() {
            "lm: a language model of texts; classify: one label for each text, from --classes or "
            "lines {\"text\": ..., \"label\": ...}; chat: answers in lines {\"prompt\": ..., "
            "\"completion\": ...} or {\"messages\": [{\"role\": ..., \"content\": ...}, ...]}",
-       .fallback = {"lm; classify if --init-from is a classifier",
+       .fallback = {"lm; classify if --init-from or --adapter is a classifier",
                     [](const Resolution<TrainProgram>& r) {
                       const bool is_classifier = r.facts.weights && r.facts.weights->labels > 0;
                       return std::string(choice_name(is_classifier ? Task::classify : Task::lm));
@@ -110,7 +118,7 @@ Settings<TrainProgram> task_rows() {
        .special = {.condition = {"--task", {kClassify, "chat"}}},
        .check =
            [](const std::string& text) {
-             return error_of([&] { parse_split_fractions(text, "--split"); });
+             return error_of([&] { parse_split_fractions(text, ""); });
            }},
       {.flag = "--test",
        .field = [](auto& s) -> decltype(auto) { return (s.task.test); },
@@ -130,7 +138,7 @@ Settings<TrainProgram> task_rows() {
        .special = {.condition = {"--task", {"chat"}}},
        .check =
            [](const std::string& text) {
-             return error_of([&] { parse_message_template(text, "--chat-template"); });
+             return error_of([&] { parse_message_template(text, ""); });
            },
        .verify = check_other_flags},
   };

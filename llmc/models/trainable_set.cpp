@@ -51,13 +51,26 @@ void require_match(const char* flag, const std::string& pattern, const Parameter
           std::to_string(layers - 1) + ": " + names_text(table));
 }
 
+// The head of a classifier always learns, so a pattern of --freeze must match another parameter.
+void require_more_than_score(const std::string& pattern, const ParameterTable& table) {
+  const auto is_frozen = [&](const ParameterSpec& spec) {
+    return !is_score(spec) && matches(pattern, spec.name);
+  };
+  if (std::ranges::any_of(table.specs(), is_frozen)) return;
+  fail_usage("--freeze: '" + pattern + "' matches only the head of the classifier, which learns",
+             "leave the pattern out");
+}
+
 // The names of parameters that the patterns leave frozen.
 std::vector<std::string> frozen_names(const FinetuneSettings<Resolved>& finetune,
                                       const ParameterTable& table) {
   const bool names_learning = !finetune.train_only.empty();
   const std::vector<std::string>& patterns = names_learning ? finetune.train_only : finetune.freeze;
   const char* flag = names_learning ? "--train-only" : "--freeze";
-  for (const std::string& pattern : patterns) require_match(flag, pattern, table);
+  for (const std::string& pattern : patterns) {
+    require_match(flag, pattern, table);
+    if (!names_learning) require_more_than_score(pattern, table);
+  }
   std::vector<std::string> frozen;
   for (const ParameterSpec& spec : table.specs()) {
     const bool is_match = std::ranges::any_of(

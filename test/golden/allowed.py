@@ -33,7 +33,8 @@ IGNORED_KEYS = [
     ("*.jsonl", "--text-format", "older builds have no such setting"),
     *[(file, prefix + flag, "older builds have no such setting") for file, prefix in (("*.jsonl", ""), ("*/manifest.json", "state."))
       for flag in ("--recompute", "--offload", "--optimizer-on", "--train-only", "--freeze", "--lora", "--lora-alpha",
-                   "--lora-targets", "--lora-dropout", "--rslora", "--ia3", "--ia3-targets", "--adapter", "--base-quant")],
+                   "--lora-targets", "--lora-dropout", "--rslora", "--ia3", "--ia3-targets", "--adapter", "--base-quant",
+                   "--task", "--classes", "--split", "--test", "--chat-template", "--keep-best-by")],
     ("*/manifest.json", "state.--bin-format", "older builds have no such setting"),
     ("*/manifest.json", "state.--skip-bad-lines", "older builds have no such setting"),
     ("*/manifest.json", "state.--split-on", "older builds have no such setting"),

@@ -74,6 +74,17 @@ void require_new_run(const Request& typed) {
        "check the name; with --train, a new run starts there");
 }
 
+// Throws if --task is typed and not that of the run. Another task could not read the run's data, so
+// this is an error before the data are read.
+void require_same_task(const RecordedRun& run, const Request& typed) {
+  const Task recorded = run.settings.task.kind.value_or(Task::lm);
+  const Task wanted = typed.task.kind.value_or(recorded);
+  if (wanted == recorded) return;
+  fail_usage(run.checkpoint.string() + " was written with --task " + choice_name(recorded) +
+                 ", not " + choice_name(wanted),
+             "leave --task out, or give another --out");
+}
+
 // Reads what the run needs to know of a checkpoint in --out.
 RecordedRun read_recorded_run(const Request& typed, const std::filesystem::path& checkpoint) {
   const CheckpointReader reader(checkpoint);
@@ -81,6 +92,7 @@ RecordedRun read_recorded_run(const Request& typed, const std::filesystem::path&
   run.shape = read_pretrained_shape(run.checkpoint);
   run.flags = settings_of(reader.state(), *typed.output.out);
   run.settings = recorded_request(run.flags);
+  require_same_task(run, typed);
   const std::string& train = reader.state("train").text("train");
   const bool names_data = names_training_data(typed) || names_training_data(run.settings);
   if (!names_data && train != kToyTextName) {
