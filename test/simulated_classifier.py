@@ -48,7 +48,7 @@ def record(part, name, quality, step):
     values = classification(confusion_matrix(labels, predictions, len(LABELS)))
     values["classes"] = [{"label": label} for label in LABELS]
     return {"step": step, f"{name}_loss": 1 - quality, f"{name}_accuracy": values["accuracy"],
-            f"{name}_macro_f1": values["macro"]["f1"], f"{name}_classification": values}
+            f"{name}_macro_f1": values["macro"]["f1"], f"{name}_classification": json.dumps(values)}
 
 
 def method():

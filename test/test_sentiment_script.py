@@ -219,7 +219,8 @@ def log_lines():
 
 def test_the_log_is_read(folder):
     path = folder / "log.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in log_lines()) + '{"step": 6, "lo')
+    stored = [{key: json.dumps(value) if isinstance(value, dict) else value for key, value in line.items()} for line in log_lines()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in stored) + '{"step": 6, "lo')
     lines = runs.read_log(path)
     expect(runs.mean_step_ms(lines, path) == 40 and runs.memory_of(lines, path) == (13.5, 85.0), "times and memory")
     test = runs.test_record(lines, path)

@@ -87,7 +87,7 @@ def execute(command, output, stdout=None):
 
 
 def read_log(path):
-    """The lines of a run log; those that are cut off are left out."""
+    """The lines of a run log; those that are cut off are left out. Classifications are texts with JSON in it."""
     lines = []
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
@@ -96,10 +96,11 @@ def read_log(path):
     for line in text.splitlines():
         try:
             value = json.loads(line)
+            if isinstance(value, dict):
+                lines.append({key: json.loads(one) if key.endswith("_classification") else one
+                              for key, one in value.items()})
         except ValueError:
             continue
-        if isinstance(value, dict):
-            lines.append(value)
     return lines
 
 
