@@ -46,8 +46,8 @@ def losses(program, log):
 
 def test_a_model_writes_the_completions_of_its_prompts_and_stops(program):
     done = learn(program, "qa", questions(), "--test", "qa.jsonl")
-    found = answers(program, "qa", [one["prompt"] for one in questions()])
-    expect(found == [(one["completion"], "stop") for one in questions()], found)
+    written = answers(program, "qa", [one["prompt"] for one in questions()])
+    expect(written == [(one["completion"], "stop") for one in questions()], written)
     # Prompts are not learnt: a loss of all tokens would be greater than ln(10) / 15, as the words of prompts are random.
     last, test = records(program, "log-qa.jsonl")[-1], records(program, "log-qa.jsonl", "test")
     expect(last["val_loss"] < 0.05 and len(test) == 1 and abs(test[0]["test_loss"] / last["val_loss"] - 1) < 2e-6, (last, test))
@@ -61,12 +61,12 @@ def test_a_model_writes_the_completions_of_its_prompts_and_stops(program):
 def test_a_model_answers_as_the_assistant_of_its_template(program):
     learn(program, "messages", conversations())
     prompts = [f"user: {one['prompt']}\nassistant:" for one in questions()]
-    found = answers(program, "messages", prompts)
-    expect(found == [(one["completion"], "stop") for one in questions()], found)
+    written = answers(program, "messages", prompts)
+    expect(written == [(one["completion"], "stop") for one in questions()], written)
     learn(program, "brackets", conversations(), "--chat-template", "[{role}]\\n{content}\\t")
     prompts = [f"[user]\n{one['prompt']}\t[assistant]\n" for one in questions()]
-    found = answers(program, "brackets", prompts)
-    expect(found == [(one["completion"].strip(), "stop") for one in questions()], found)
+    written = answers(program, "brackets", prompts)
+    expect(written == [(one["completion"].strip(), "stop") for one in questions()], written)
 
 
 # ---- which tokens count --------------------------------------------------------------------

@@ -118,8 +118,10 @@ TEST_CASE("labels that are no numbering from 0 with different names are an error
   CHECK(contains(error_with({{"id2label", R"({"0": "a"})"}}), "id2label has 1 labels\n"));
   CHECK(contains(error_with({{"id2label", "{}"}}), "id2label has 0 labels\n"));
   CHECK(contains(error_with({{"id2label", R"(["a", "b"])"}}), "id2label is no object\n"));
-  CHECK(contains(error_with({{"id2label", R"({"0": "a", "1": 1})"}}), "id2label: label 1 is not a string"));
-  CHECK(contains(error_with({{"id2label", R"({"0": "a", "1": null})"}}), "label 1 is not a string"));
+  CHECK(contains(error_with({{"id2label", R"({"0": "a", "1": 1})"}}),
+                 "id2label: label 1 is not a string"));
+  CHECK(
+      contains(error_with({{"id2label", R"({"0": "a", "1": null})"}}), "label 1 is not a string"));
   CHECK(error_with({{"id2label", R"({"0": "a", "1": "b", "2": "a"})"}}) ==
         "dir/config.json: id2label has two labels with the name a\n"
         "  hint: give each label a name of its own");

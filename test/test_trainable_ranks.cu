@@ -137,8 +137,8 @@ Elements elements_of(const ParameterTable& table, int shards, bool with_frozen) 
   return elements;
 }
 
-// Calls check(layout, config, frozen) with each layout and each set of frozen parameters, and with
-// adapters in the config.
+// Calls check(layout, config, frozen) with each layout and each set of frozen parameters, with
+// adapters in the config, and with a classifier: all of it learns, its head alone, or adapters.
 template <class Check>
 void for_each_frozen_layout(const Check& check) {
   for (const Layout& layout : layouts_with_frozen()) {
@@ -153,7 +153,24 @@ void for_each_frozen_layout(const Check& check) {
       CAPTURE(adapters.layers.size());
       check(layout, config, Names{});
     }
+    config.shape.labels = 3;
+    CAPTURE(config.shape.labels);
+    check(layout, config, Names{});
+    config.adapter.shape = {};
+    check(layout, config, Names{});
+    check(layout, config,
+          names_if(config.shape, [](const std::string& name) { return name != kScoreName; }));
   }
+}
+
+// Samples for the model of a config.
+SampleSource samples_of(const RunConfig& config) {
+  const std::int64_t classes = config.shape.num_logits();
+  return {[classes](std::int64_t first, std::int64_t B) {
+    Batch batch = random_batch(first, B);
+    for (std::int32_t& target : batch.targets) target = static_cast<std::int32_t>(target % classes);
+    return batch;
+  }};
 }
 
 }  // namespace
@@ -240,10 +257,10 @@ TEST_SUITE("trainable ranks") {
         const StepTraffic expected =
             step_traffic(config.shape, frozen_shape(config, frozen), config.mesh(),
                          layout.micro_batches, sizeof(bf16), world.rank());
-        train(rank, {random_batch}, 1);
+        train(rank, samples_of(config), 1);
         const GroupTraffic data = data_bytes(ranks), tensor = tensor_bytes(ranks);
         const GroupTraffic pipeline = pipeline_bytes(ranks);
-        train(rank, {random_batch}, 1);
+        train(rank, samples_of(config), 1);
         const std::string what = "rank " + std::to_string(world.rank()) + ": ";
         CHECK(what + text_of(data_bytes(ranks) - data) == what + text_of(expected.data()));
         CHECK(what + text_of(tensor_bytes(ranks) - tensor) == what + text_of(expected.tensor()));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "llmc/config/bare_words.h"
 #include "llmc/config/infer_rows.h"
@@ -14,6 +15,22 @@
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 namespace llmc::infer_detail {
+
+namespace {
+
+// Names of commands, with those that users of other tools may try.
+std::vector<KnownName> command_names() {
+  return {{"bench", "bench"},         {"perplexity", "perplexity"},
+          {"score", "score"},         {"quantize", "quantize"},
+          {"merge", "merge"},         {"classify", "classify"},
+          {"benchmark", "bench"},     {"evaluate", "score"},
+          {"quantise", "quantize"},   {"convert", "quantize"},
+          {"merge_adapter", "merge"}, {"merge_and_unload", "merge"},
+          {"export", "merge"},        {"classification", "classify"},
+          {"predict", "classify"}};
+}
+
+}  // namespace
 
 Settings<InferProgram> text_rows() {
   return {
@@ -30,21 +47,7 @@ Settings<InferProgram> text_rows() {
            "file, one per line or in the field text of a .jsonl, and the probabilities of all "
            "labels",
        .fallback = "generate text",
-       .special = {.first_words = {{"bench", "bench"},
-                                   {"perplexity", "perplexity"},
-                                   {"score", "score"},
-                                   {"quantize", "quantize"},
-                                   {"merge", "merge"},
-                                   {"classify", "classify"},
-                                   {"benchmark", "bench"},
-                                   {"evaluate", "score"},
-                                   {"quantise", "quantize"},
-                                   {"convert", "quantize"},
-                                   {"merge_adapter", "merge"},
-                                   {"merge_and_unload", "merge"},
-                                   {"export", "merge"},
-                                   {"classification", "classify"},
-                                   {"predict", "classify"}}}},
+       .special = {.first_words = command_names()}},
       {.flag = "--model",
        .field = [](auto& s) -> decltype(auto) { return (s.model); },
        .unit = "DIR|FILE",

@@ -20,8 +20,8 @@ namespace {
 
 const char* const kClassify = "classify";
 
-// The error that parse() throws for a value of a flag, on one line and without the name of the flag;
-// empty if there is none.
+// The error that parse() throws for a value of a flag, on one line and without the name of the
+// flag; empty if there is none.
 template <class Parse>
 std::string error_of(const Parse& parse) {
   try {
@@ -42,7 +42,8 @@ void check_task(const Resolution<TrainProgram>& r) {
   if (!is_classifier || task == Task::classify) return;
   const std::string adapter = r.request.finetune.adapter.value_or("");
   fail_usage("--task " + std::string(choice_name(task)) + ": the model in " +
-                 (adapter.empty() ? r.facts.weights_path : adapter) + " is a classifier with " + std::to_string(r.facts.weights->labels) + " labels",
+                 (adapter.empty() ? r.facts.weights_path : adapter) + " is a classifier with " +
+                 std::to_string(r.facts.weights->labels) + " labels",
              "use --task classify, or start from a language model");
 }
 

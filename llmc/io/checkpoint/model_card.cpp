@@ -162,7 +162,7 @@ std::string history_table(const ModelCard& card) {
   return text + "\n";
 }
 
-// Of a classifier.
+// How a classifier is used.
 std::string classifier_usage(const ModelCard& card) {
   std::string text =
       "With the engine that trained it, from the parent directory of this one, for a file with a "

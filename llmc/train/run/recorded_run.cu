@@ -78,10 +78,10 @@ void require_new_run(const Request& typed) {
 // this is an error before the data are read.
 void require_same_task(const RecordedRun& run, const Request& typed) {
   const Task recorded = run.settings.task.kind.value_or(Task::lm);
-  const Task wanted = typed.task.kind.value_or(recorded);
-  if (wanted == recorded) return;
+  const Task requested = typed.task.kind.value_or(recorded);
+  if (requested == recorded) return;
   fail_usage(run.checkpoint.string() + " was written with --task " + choice_name(recorded) +
-                 ", not " + choice_name(wanted),
+                 ", not " + choice_name(requested),
              "leave --task out, or give another --out");
 }
 
