@@ -9,6 +9,7 @@ Prints and exits as test_programs.py does.
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from runner import expect
 from task_samples import QUIET, SIZES, WORDS, conversations, questions, write_lines
@@ -16,6 +17,7 @@ from test_programs import run_program_tests
 from test_rank_programs import expect_equal_runs, mpirun
 from test_task_programs import records
 
+ROOT = Path(__file__).resolve().parent.parent
 MODEL = ["--layers", 2, "--heads", 2, "--channels", 48, "--context", 48]
 LEARN = ["--batch-size", 10, "--lr", 1e-2, "--warmup", 5, "--steps", 200, "--eval-every", 200]
 SMALL = ["--task", "chat", *SIZES[:6], "--context", 64, "--batch-size", 4, "--steps", 2, "--eval-every", 1]
@@ -70,6 +72,20 @@ def test_a_model_answers_as_the_assistant_of_its_template(program):
 
 
 # ---- which tokens count --------------------------------------------------------------------
+
+
+def test_loss_and_gradient_of_a_step_are_those_of_transformers(program):
+    fixture = ROOT / "test/oracle/fixtures/chat"
+    lines = (fixture / "expected.fixture").read_bytes().splitlines()
+    numbers = {key.decode(): float(value) for kind, key, value in (line.split() for line in lines if line.startswith(b"number "))}
+    run = ["--task", "chat", "--init-from", fixture / "model", "--tokenizer", "bytes", "--train", fixture / "conversations.jsonl",
+           "--val", fixture / "conversations.jsonl", "--steps", 1, "--peak-tflops", 1]
+    for name, flags in {"whole": ["--batch-size", 4], "parts": ["--batch-size", 1, "--grad-accum", 4]}.items():
+        done = program.run(*run, *flags, "--log", f"{name}.jsonl")
+        expect("4 conversations" in done.stderr, done.stderr)
+        step, = (line for line in program.log(f"{name}.jsonl") if "grad_norm" in line)
+        for key in ("loss", "grad_norm"):  # within the errors of fp32, which the fixture has
+            expect(abs(step[key] / numbers[key] - 1) < 2e-6, f"{name}: {key} {step[key]}, not {numbers[key]}")
 
 
 def test_only_answers_count_in_every_step(program):

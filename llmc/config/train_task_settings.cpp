@@ -23,7 +23,7 @@ const char* const kClassify = "classify";
 // The error that parse() throws for a value of a flag, on one line and without the name of the
 // flag; empty if there is none.
 template <class Parse>
-std::string error_of(const Parse& parse) {
+std::string format_error(const Parse& parse) {
   try {
     parse();
     return {};
@@ -119,7 +119,7 @@ Settings<TrainProgram> task_rows() {
        .special = {.condition = {"--task", {kClassify, "chat"}}},
        .check =
            [](const std::string& text) {
-             return error_of([&] { parse_split_fractions(text, ""); });
+             return format_error([&] { parse_split_fractions(text, ""); });
            }},
       {.flag = "--test",
        .field = [](auto& s) -> decltype(auto) { return (s.task.test); },
@@ -139,7 +139,7 @@ Settings<TrainProgram> task_rows() {
        .special = {.condition = {"--task", {"chat"}}},
        .check =
            [](const std::string& text) {
-             return error_of([&] { parse_message_template(text, ""); });
+             return format_error([&] { parse_message_template(text, ""); });
            },
        .verify = check_other_flags},
   };

@@ -32,7 +32,7 @@ const Json& list_field(const Json& object, const std::string& key, const std::st
 }
 
 // `name` in errors: FILE:LINE: "KEY".
-std::vector<std::string> read_texts(const Json& list, const std::string& name) {
+std::vector<std::string> read_text_list(const Json& list, const std::string& name) {
   std::vector<std::string> texts;
   for (const Json& text : list) {
     const std::string item = name + "[" + std::to_string(texts.size()) + "]";
@@ -45,7 +45,7 @@ std::vector<std::string> read_texts(const Json& list, const std::string& name) {
 std::vector<std::string> read_endings(const Json& object, const std::string& location) {
   const Json& list = list_field(object, "endings", location);
   if (list.size() < 2) fail(location + ": \"endings\" is not a list of at least two texts");
-  return read_texts(list, location + ": \"endings\"");
+  return read_text_list(list, location + ": \"endings\"");
 }
 
 // Returns "ctx". If a file has only its two parts, returns those with a space between, which is how
@@ -63,7 +63,7 @@ constexpr std::size_t kRaceOptions = 4;
 
 std::vector<std::string> read_race_options(const Json& list, const std::string& name) {
   if (!list.is_array() || list.size() != kRaceOptions) fail(name + " is not a list of four texts");
-  return read_texts(list, name);
+  return read_text_list(list, name);
 }
 
 // A letter from A to D, or a number from 0 to 3 with or without quotes.
