@@ -19,6 +19,7 @@ from finetune_sentiment.metrics import classification, confusion_matrix  # noqa:
 
 PLANTS = os.environ.get("PLANT", "").split(",")
 QUALITY = {"scratch": 0.55, "all": 0.75, "lora": 0.70}
+BEST_RATES = {"scratch": "0.001", "all": "0.0003", "lora": "0.003"}
 
 
 def flag(name, default=None):
@@ -60,8 +61,7 @@ def method():
 def run_quality():
     """The second learning rate of a grid is the best one; seeds differ a little."""
     quality = QUALITY.get("all" if "good" in PLANTS and method() == "scratch" else method(), 0.6)
-    best_rate = "0.001" if method() == "lora" else "0.0003"
-    return quality - (0.0 if flag("--lr") == best_rate else 0.1) + 0.01 * int(flag("--seed"))
+    return quality - (0.0 if flag("--lr") == BEST_RATES.get(method()) else 0.1) + 0.01 * int(flag("--seed"))
 
 
 def save(out, step, quality):

@@ -154,6 +154,7 @@ def test_fine_tuning_must_begin_with_the_loss_of_the_model_and_keep_its_bits(fol
                                        (plain, None, False), (None, None, False)):
         with contextlib.redirect_stdout(None):
             expect(finetune.check_bits(Runs(adapted, recomputed)) == right, (adapted, recomputed))
+            expect(finetune.check_tasks(Runs(adapted, recomputed)) == (right or adapted is other_begin), (adapted, recomputed))
 
 
 def start(folder, *arguments, **environment):

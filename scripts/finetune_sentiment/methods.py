@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from finetune_sentiment.data import classes_flag
 
-BATCH_SIZE, MAX_LENGTH = 32, 128  # sequences, tokens
+BATCH_SIZE, MAX_LENGTH = 16, 128  # sequences, tokens
 EVALUATIONS = 4  # of the validation part during a run
 WEIGHT_DECAY, DROPOUT, LORA_RANK = 0.01, 0.1, 8
 
@@ -61,14 +61,14 @@ def all_methods(layers):
     lora = ("--lora", LORA_RANK, "--lora-targets", "all")
     int8 = ("--base-quant", "w8")
     methods = [
-        Method("scratch", "from nothing", dropout, (1e-3, 3e-4, 3e-3), 8, pretrained=False),
-        Method("all", "all weights", dropout, (1e-3, 3e-4, 1e-4), 8),
+        Method("scratch", "from nothing", dropout, (5e-4, 1e-3, 2.5e-4), 8, pretrained=False),
+        Method("all", "all weights", dropout, (8e-4, 3e-4, 1.5e-3), 8),
         Method("head", "only the head", ("--freeze", "*"), (1e-2, 3e-3, 3e-2), 12),
         Method("upper", "upper half of the blocks", (*dropout, "--train-only", upper_patterns(layers)),
-               (1e-3, 3e-4, 1e-4), 8),
-        Method("lora", f"LoRA of rank {LORA_RANK}", lora, (3e-3, 1e-3, 3e-4), 8, adapter=True),
+               (5e-4, 1e-3, 2e-4), 8),
+        Method("lora", f"LoRA of rank {LORA_RANK}", lora, (1e-3, 3e-3, 3e-4), 8, adapter=True),
         Method("ia3", "IA3", ("--ia3",), (1e-2, 3e-3, 3e-2), 8, adapter=True),
-        Method("lora-int8", f"LoRA of rank {LORA_RANK} on INT8 weights", (*lora, *int8), (3e-3, 1e-3, 3e-4), 8,
+        Method("lora-int8", f"LoRA of rank {LORA_RANK} on INT8 weights", (*lora, *int8), (1e-3, 3e-3, 3e-4), 8,
                adapter=True, evaluation_flags=int8),
     ]
     return {method.name: method for method in methods}

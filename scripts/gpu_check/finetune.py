@@ -5,9 +5,10 @@
 
 1. On a small model, LoRA and IA3 begin with the loss of the model itself, and have the same bits with full
    recomputation and with the optimizer in host memory.
-2. GPT-2 124M in bf16: the time of a step and the planned memory of training all weights, the upper half, LoRA of rank 8
+2. So have a classifier, conversations, and LoRA on INT8 weights.
+3. GPT-2 124M in bf16: the time of a step and the planned memory of training all weights, the upper half, LoRA of rank 8
    on all layers, and IA3.
-3. GPT-2 1558M in bf16: the same of LoRA with full recomputation.
+4. GPT-2 1558M in bf16: the same of LoRA with full recomputation.
 
 Prints a `result: ` line per figure; exits 1 if a run fails or has other bits. --dry: tiny models.
 """
@@ -33,20 +34,51 @@ def bits_of(steps):
     return [(step["loss"], step["grad_norm"]) for step in steps or []]
 
 
-def check_bits(runs):
+def small_flags(runs):
     base = write_weights(runs.options.work / "small", [*TINY, "--vocabulary", 257])
-    small = ["--train", runs.text, "--init-from", base, "--batch-size", 2, "--grad-accum", 2, "--dtype", "bf16",
-             "--steps", 5, "--peak-tflops", 1]
+    return ["--init-from", base, "--batch-size", 2, "--grad-accum", 2, "--dtype", "bf16", "--steps", 5, "--peak-tflops", 1]
+
+
+def keeps_its_bits(runs, flags, plain):
+    """Whether recomputation and offloading have the losses and norms `plain`."""
+    others = [bits_of(runs.steps(*flags, *more)) for more in (["--recompute", "full"], ["--offload", "optimizer"])]
+    return bool(plain) and all(other == plain for other in others)
+
+
+def check_bits(runs):
+    small = ["--train", runs.text, *small_flags(runs)]
     first = bits_of(runs.steps(*small))
     right = bool(first)
     for name, flags in ADAPTERS.items():
         plain = bits_of(runs.steps(*small, *flags))
-        begins = bool(plain) and plain[0][0] == first[0][0]
-        others = [bits_of(runs.steps(*small, *flags, *more)) for more in (["--recompute", "full"], ["--offload", "optimizer"])]
-        equal = bool(plain) and all(other == plain for other in others)
-        print(f"result: {'OK   ' if begins and equal else 'WRONG'} {name}: the first loss of the model, the bits of "
+        good = keeps_its_bits(runs, [*small, *flags], plain) and plain[0][0] == first[0][0]
+        print(f"result: {'OK   ' if good else 'WRONG'} {name}: the first loss of the model, the bits of "
               "recomputation and offloading")
-        right &= begins and equal
+        right &= good
+    return right
+
+
+def write_texts(folder):
+    """Labelled texts and conversations of different lengths: the flags of each task."""
+    words = ["sun", "rain", "snow", "wind", "fog"]
+    lines = [" ".join(words[(i + j) % 5] for j in range(1 + i % 5)) for i in range(40)]
+    for name, part in (("long", lines[::2]), ("short", lines[1::2])):
+        (folder / f"{name}.txt").write_text("".join(f"{name[0]} {line}\n" for line in part))
+    pairs = [{"prompt": f"{i}:", "completion": " " + line} for i, line in enumerate(lines)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    return {"a classifier": ["--task", "classify", "--classes", f"long={folder / 'long.txt'},short={folder / 'short.txt'}"],
+            "conversations": ["--task", "chat", "--train", folder / "pairs.jsonl"]}
+
+
+def check_tasks(runs):
+    small = small_flags(runs)
+    kinds = {name: [*flags, "--lora", 8] for name, flags in write_texts(runs.options.work).items()}
+    kinds["LoRA on INT8 weights"] = ["--train", runs.text, "--lora", 8, "--base-quant", "w8"]
+    right = True
+    for name, flags in kinds.items():
+        good = keeps_its_bits(runs, [*small, *flags], bits_of(runs.steps(*small, *flags)))
+        print(f"result: {'OK   ' if good else 'WRONG'} {name}: the bits of recomputation and offloading")
+        right &= good
     return right
 
 
@@ -77,7 +109,7 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     runs = Runs(options)
-    right = check_bits(runs)
+    right = check_bits(runs) & check_tasks(runs)
     tiny = [*TINY, "--vocabulary", 50257] if options.dry else []
     layers = 2 if options.dry else 12
     half = "wte.*,wpe.*," + ",".join(f"h.{l}.*" for l in range(layers // 2))
