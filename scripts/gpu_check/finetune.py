@@ -61,7 +61,7 @@ def check_bits(runs):
 def write_texts(folder):
     """Labelled texts and conversations of different lengths: the flags of each task."""
     words = ["sun", "rain", "snow", "wind", "fog"]
-    lines = [" ".join(words[(i + j) % 5] for j in range(1 + i % 5)) for i in range(40)]
+    lines = [f"{i} " + " ".join(words[(i + j) % 5] for j in range(1 + i % 5)) for i in range(40)]
     for name, part in (("long", lines[::2]), ("short", lines[1::2])):
         (folder / f"{name}.txt").write_text("".join(f"{name[0]} {line}\n" for line in part))
     pairs = [{"prompt": f"{i}:", "completion": " " + line} for i, line in enumerate(lines)]
