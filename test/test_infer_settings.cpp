@@ -270,12 +270,13 @@ TEST_SUITE("infer_settings") {
     CHECK(config({"--config", folder.file("a.toml")}).stride == 2);
     write_file(folder.file("a.toml"), "command = \"play\"\n");
     CHECK(error({"--config", folder.file("a.toml")}) ==
-          "there is no command 'play'; the commands are bench, perplexity, score, quantize, merge");
+          "there is no command 'play'; the commands are bench, perplexity, score, quantize, merge, "
+          "classify");
   }
 
   TEST_CASE("a mistyped command gets the nearest one, and any other word its flag") {
     const std::string commands =
-        "; the commands are bench, perplexity, score, quantize, merge; did you mean ";
+        "; the commands are bench, perplexity, score, quantize, merge, classify; did you mean ";
     CHECK(error({"benhc"}) == "there is no command 'benhc'" + commands + "bench?");
     CHECK(error({"perplexty", "a.txt"}) ==
           "there is no command 'perplexty'" + commands + "perplexity?");

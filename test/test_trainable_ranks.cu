@@ -121,9 +121,10 @@ std::int64_t bucket_size(const ParameterTable& table, int block, bool trainable,
   return is_held ? shards * round_up(ceil_div(size, std::int64_t{shards}), kParameterAlignment) : 0;
 }
 
-// Elements of all blocks of a rank, of the embeddings, and of the largest other block.
+// Elements of all blocks of a rank, of the larger one of the embeddings and the head of a
+// classifier, which share a slot, and of the largest other block.
 struct Elements {
-  std::int64_t all = 0, embedding = 0, largest_layer = 0;
+  std::int64_t all = 0, embedding_or_head = 0, largest_layer = 0;
 };
 Elements elements_of(const ParameterTable& table, int shards, bool with_frozen) {
   Elements elements;
@@ -131,8 +132,9 @@ Elements elements_of(const ParameterTable& table, int shards, bool with_frozen) 
     const std::int64_t size = bucket_size(table, block, true, shards) +
                               (with_frozen ? bucket_size(table, block, false, shards) : 0);
     elements.all += size;
-    if (block == 0) elements.embedding = size;
-    if (block > 0) elements.largest_layer = std::max(elements.largest_layer, size);
+    const bool is_end = block == 0 || block == table.head().block;
+    std::int64_t& largest = is_end ? elements.embedding_or_head : elements.largest_layer;
+    largest = std::max(largest, size);
   }
   return elements;
 }
@@ -308,12 +310,14 @@ TEST_SUITE("trainable ranks") {
         CHECK(segment_of(plan, "gradients") == 4 * divided(trainable.all, 2));
         CHECK(segment_of(plan, "master weights") == 4 * divided(trainable.all, 1));
         CHECK(segment_of(plan, "moments") == 8 * divided(trainable.all, 1));
-        const std::int64_t sum = std::max(trainable.embedding, trainable.largest_layer) / shards;
-        CHECK(
-            segment_of(plan, "gradient buckets") ==
-            (layout.stage < 2 ? 0 : 4 * (trainable.embedding + 2 * trainable.largest_layer + sum)));
+        const std::int64_t sum =
+            std::max(trainable.embedding_or_head, trainable.largest_layer) / shards;
+        CHECK(segment_of(plan, "gradient buckets") ==
+              (layout.stage < 2
+                   ? 0
+                   : 4 * (trainable.embedding_or_head + 2 * trainable.largest_layer + sum)));
         CHECK(segment_of(plan, "gathered weights") ==
-              (layout.stage < 3 ? 0 : 2 * (all.embedding + 2 * all.largest_layer)));
+              (layout.stage < 3 ? 0 : 2 * (all.embedding_or_head + 2 * all.largest_layer)));
       }
     });
   }

@@ -50,7 +50,8 @@ inline double allowed_error(const Fixture& fixture, const std::string& quantity,
   const bool fp32 = dtype == Dtype::fp32;
   const Vec pytorch_errors = fixture.doubles("error." + std::string(dtype_name(dtype)) + "." +
                                              quantity);  // case, rms, max
-  const bool is_scalar = quantity == "loss" || quantity == "losses" || quantity == "grad_norms";
+  const bool is_scalar = quantity == "loss" || quantity == "losses" || quantity == "grad_norms" ||
+                         quantity.ends_with(".key");
   const double reference_error =
       is_scalar ? pytorch_errors.at(2) : std::max(pytorch_errors.at(0), pytorch_errors.at(1));
   if (fp32 && quantity == "losses") return kFp32TrainingLoss;
