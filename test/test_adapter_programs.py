@@ -202,7 +202,7 @@ def test_models_and_adapters_that_do_not_fit_are_one_error(program):
             (["-m", "model", "--adapter", "adaptor"], ["--adapter adaptor does not exist; did you mean adapter?"]),
             (["-m", "model", "--adapter", "text.txt"], ["--adapter text.txt is not a directory"]),
             (["merge", "model", "adapter", "merged"], ["merge: merged exists", "merge overwrites nothing"]),
-            (["-m", FIXTURES / "base", "--adapter", FIXTURES / "classifier"], ["is an adapter of a classifier with 3 labels"])):
+            (["-m", FIXTURES / "base", "--adapter", FIXTURES / "classifier"], ["is a classifier with 3 labels, not a language model", "infer_gpt2 classify FILE"])):
         before = sorted(path.name for path in program.folder.iterdir())
         program.fails(*arguments, phrases=phrases)
         stderr = program.run(*arguments, code=1).stderr

@@ -27,20 +27,20 @@ MODEL, ADAPTER = ["-m", "model"], [ROOT / "test/oracle/fixtures/adapters" / name
 RUN = ["--train", "text.txt", *SMALL, "--steps", 2, "--eval-every", 0, "--sample-every", 0, "--peak-tflops", 1]
 EVALUATION = ["--steps", 0, "--init-from", "model", "--no-cache"]
 BENCH = ["bench", *MODEL, "--batches", 1, "--positions", 3, "--prompt-tokens", 4, "--gen-tokens", 4, "--repetitions", 1]
-BYTES = ["--tokenizer", "bytes"]
-TOY = ["--tokens", 2000, "--val-tokens", 500]
+BYTES, TOY = ["--tokenizer", "bytes"], ["--tokens", 2000, "--val-tokens", 500]
+CLASSIFY = ["--task", "classify", "--classes", "odd=odd.txt,even=even.txt", *SMALL, "--steps", 2, "--peak-tflops", 1]
 COMMON = [["--help"], ["--help-json"], ["--version"]]
 
 # The results that each program prints on stdout.
 STDOUT = {
     "train_gpt2": [*COMMON, ["--dry-run", "--ranks", 2], ["--print-mesh", "--ranks", 2],
                    [*EVALUATION, "--val", "text.txt"], [*EVALUATION, "--eval", "perplexity:text.txt"],
-                   [*RUN, "--eval", "perplexity:text.txt"]],
+                   [*RUN, "--eval", "perplexity:text.txt"], CLASSIFY],
     "infer_gpt2": [*COMMON, *([*MODEL, "-n", 2, *form] for form in (
                        ["-p", "a"], ["--no-stream"], ["--display-prompt"], ["--json"], ["--jsonl"], ["--samples", 2],
                        ["--prompts", "prompts.txt"], ["--prompts", "prompts.txt", "--jsonl"], ["-i"])),
                    BENCH, [*BENCH, "--format", "json"], ["perplexity", "text.txt", *MODEL],
-                   ["score", "lambada:words.jsonl", *MODEL]],
+                   ["score", "lambada:words.jsonl", *MODEL], ["classify", "text.txt", "-m", "classifier"]],
     "tokenize": [*COMMON, ["text.txt", *BYTES, "-o", "summary.bin"], ["--decode", *BYTES, "tokens.bin"]],
     "toy_language": [["--help"], [*TOY, "--out", "language"], ["--parse", "sentences.txt"]],
 }
@@ -55,10 +55,8 @@ FILES = {
         ([*RUN, "--profile", 1, "--profile-out", "profile.jsonl"], "profile.jsonl", ["profile.jsonl"]),
         ([*RUN, "--offload", "optimizer=scratch"], "scratch", []),
         ([*RUN, "--out", "ckpt"], "step_000002", ["ckpt/step_000002/manifest.json"]),
-        (["--dry-run", *SMALL, "--pp", 2, "--grad-accum", 2, "--ranks", 2, "--dump-schedule", "plan.csv"], "plan.csv",
-         ["plan.csv"]),
-        (["--dry-run", *SMALL, "--pp", 2, "--grad-accum", 2, "--ranks", 2, "--dump-schedule", "plan.html"], "plan.html",
-         ["plan.html"])],
+        *((["--dry-run", *SMALL, "--pp", 2, "--grad-accum", 2, "--ranks", 2, "--dump-schedule", plan], plan, [plan])
+          for plan in ("plan.csv", "plan.html"))],
     "infer_gpt2": [(["perplexity", "text.txt", *MODEL, "--limit", 2, "--save-log", "base.log"], "base.log", ["base.log"]),
                    (["quantize", "model", "int8", "--quant", "w8"], "int8", ["int8"]),
                    (["merge", *ADAPTER, "merged"], "merged", ["merged"])],
@@ -101,12 +99,14 @@ def make_inputs(program):
     folder = program.folder
     greedy.write_model(folder / "model", **SHAPE)
     (folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog.\n" * 12)
-    (folder / "sentences.txt").write_text("the king sleeps .\n")
-    (folder / "prompts.txt").write_text("a\nb\n")
-    (folder / "words.jsonl").write_text('{"text": "a b c"}\n')
+    texts = {"sentences.txt": "the king sleeps .\n", "prompts.txt": "a\nb\n", "words.jsonl": '{"text": "a b c"}\n'}
+    texts |= {f"{kind}.txt": "".join(f"{i}\n" for i in range(first, 80, 2)) for first, kind in enumerate(("even", "odd"))}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
     (folder / "lines.jsonl").write_text("".join(f'{{"text": "document {i}"}}\n' for i in range(40)))
-    done = call(program, "tokenize", ["text.txt", *BYTES, "-o", "tokens.bin"])
-    expect(done.returncode == 0, done.stderr)
+    for name, arguments in (("tokenize", ["text.txt", *BYTES, "-o", "tokens.bin"]), ("train_gpt2", [*CLASSIFY, "--out", "classifier"])):
+        done = call(program, name, arguments)
+        expect(done.returncode == 0, done.stderr)
 
 
 # ---- lost results --------------------------------------------------------------------------
