@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests runs of classifiers from the command line: frozen parameters and adapters, resumed runs, and ranks.
+"""Tests runs of classifiers from the command line: frozen parameters and adapters, resumed runs, ranks, and
+transformers, if it is installed for $PYTHON.
 
     python3 test/test_task_run_programs.py build/host [PATTERN]
 
@@ -7,10 +8,12 @@ Prints and exits as test_programs.py does.
 """
 import json
 import re
+import subprocess
 import sys
 
 from runner import expect
 from task_samples import SIZES, labelled, questions, write_lines
+from test_exchange_programs import transformers
 from test_programs import read_safetensors, run_program_tests, same_state
 from test_rank_programs import expect_equal_runs, mpirun
 from test_task_programs import CLASSIFY, DATA, QUIET, classifier, config_of, confusion, evaluate, language_model, records, samples
@@ -155,6 +158,34 @@ def test_ranks_train_and_evaluate_the_same_classifier(program):
         result = records(program, f"zero-{name}.jsonl")[-1]
         expect(confusion(result) == confusion(record), f"{name}: {result}")
         expect(abs(result["val_loss"] / record["val_loss"] - 1) <= 2e-6 and out.split("\n", 1)[1] == table.split("\n", 1)[1], f"{name}: {out}")
+
+
+# ---- transformers --------------------------------------------------------------------------
+
+
+def test_a_pipeline_of_transformers_has_the_labels_and_probabilities_of_classify(program):
+    language_model(program), classifier(program)
+    program.run(*FROM_LM, "--lora", 4, "--steps", 40, "--out", "lora")
+    base, infer = program.folder / "lm/step_000002", program.binary.parent / "infer_gpt2"
+    subprocess.run([infer, "merge", base, "lora", "merged"], cwd=program.folder, check=True, capture_output=True)
+    for model in ("classifier/step_000060", "merged"):  # which batches of transformers need
+        for name in ("tokenizer_config.json", "special_tokens_map.json"):
+            roles = json.loads((program.folder / model / name).read_text())
+            expect(roles["pad_token"] == "<|endoftext|>" == roles["eos_token"], f"{model}/{name}: {roles}")
+    expect("pad_token" not in json.loads((base / "tokenizer_config.json").read_text()), "a language model has a pad token")
+    texts = [one["text"] for one in labelled(12)] + ["cold", "day"]
+    (program.folder / "texts.txt").write_text("".join(text + "\n" for text in texts))
+    for model in ("classifier/step_000060", "merged"):
+        done = subprocess.run([infer, "classify", "texts.txt", "-m", model], cwd=program.folder, check=True, capture_output=True, text=True)
+        ours = [json.loads(line) for line in done.stdout.splitlines()]
+        script = "import json, sys\nfrom transformers import pipeline\n" \
+                 "classify = pipeline('text-classification', model=sys.argv[1], top_k=None)\n" \
+                 "print(json.dumps(classify(json.loads(sys.argv[2]), batch_size=4)))"
+        theirs = json.loads(transformers(program, script, model, json.dumps(texts))[-1])
+        for text, one, other in zip(texts, ours, theirs, strict=True):
+            expect(one["label"] == other[0]["label"], f"{model}, {text}: {one}, {other}")
+            for score in other:  # fp32
+                expect(abs(one["probabilities"][score["label"]] - score["score"]) < 1e-5, f"{model}, {text}: {one}, {other}")
 
 
 if __name__ == "__main__":

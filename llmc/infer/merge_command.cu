@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/loadable_weights.h"
 #include "llmc/models/merge_adapter.h"
@@ -74,6 +76,14 @@ std::string merged_card_text(const std::string& name, const std::string& base,
          use + "\n";
 }
 
+void add_pad_token(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    if (!std::filesystem::exists(folder / name, ignored)) continue;
+    write_file(folder / name, with_pad_token({name, read_file(folder / name)}));
+  }
+}
+
 }  // namespace
 
 void merge_model(const InferConfig& settings) {
@@ -85,7 +95,10 @@ void merge_model(const InferConfig& settings) {
   const ParameterTable table = gpt2_parameters(pretrained_shape(base, config));
   const std::filesystem::path& folder = out.open(base);
   std::string config_text = change_config_dtype(float_config_text(base, config), "float32");
-  if (!config.label_names.empty()) config_text = classifier_config_text(config_text, config);
+  if (!config.label_names.empty()) {
+    config_text = classifier_config_text(config_text, config);
+    add_pad_token(folder);
+  }
   write_file(folder / kConfigName, config_text);
   write_file(folder / kModelCardName, merged_card_text(out.path().filename().string(), base,
                                                        adapter, adapter_config, config));

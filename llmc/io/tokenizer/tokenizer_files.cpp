@@ -138,4 +138,16 @@ std::vector<TextFile> word_files(const std::vector<std::string>& words) {
           {"tokenizer_config.json", config.dump(2) + "\n"}};
 }
 
+std::string with_pad_token(const TextFile& file) {
+  if (file.name != "tokenizer_config.json" && file.name != "special_tokens_map.json") {
+    return file.text;
+  }
+  Json json = parse_json(file.text, file.name, KeyOrder::as_written);
+  const auto has = [&](const char* key) { return json.contains(key) && !json[key].is_null(); };
+  if (!has("eos_token") || has("pad_token")) return file.text;
+  const Json end = json["eos_token"];
+  json["pad_token"] = end;
+  return json.dump(2) + "\n";
+}
+
 }  // namespace llmc

@@ -12,6 +12,7 @@
 #include "llmc/io/checkpoint/adapter_files.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/data/source_list.h"
+#include "llmc/io/tokenizer/tokenizer_files.h"
 
 namespace llmc {
 
@@ -76,6 +77,8 @@ std::vector<TextFile> checkpoint_texts(ModelCard card, const Tokenizer& tokenize
   card.tokenizer_files = !texts.empty();
   if (card.config.label_names.empty()) {
     texts.push_back({kGenerationConfigName, generation_config_text(card.config)});
+  } else {
+    for (TextFile& text : texts) text.text = with_pad_token(text);
   }
   texts.push_back({kModelCardName, model_card_text(card)});
   return texts;
