@@ -11,19 +11,13 @@ labels -100 of transformers in the place of everything that is not an answer.
 The tokens and the labels are made here from the rules in llmc/io/data/conversations.h, without code of the engine. Needs
 the modules that make_fixtures.py needs. README.md next to this file describes the files.
 """
-import argparse
 import json
-import pathlib
-
 import numpy as np
 import torch
-import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fixture_writer import FixtureWriter
-from hashed import hashed_parameter
-from make_fixtures import (FP16_LOSS_SCALE, LOWER_PRECISIONS, Case, loss_scale, mean_loss, measure_errors,
-                           parameter_names, recipe)
+import fixture_script
+from make_fixtures import Case, build, header, loss_scale, mean_loss, parameter_names, write_errors
 
 END, IGNORED = 256, -100
 # Ids of bytes, as in GPT-2's encoder.json: printable characters first.
@@ -79,14 +73,6 @@ class ChatCase(Case):
         return super().config(**(dict(eos_token_id=END, bos_token_id=END) | overrides))
 
 
-def build(case, seed, dtype, **overrides):
-    model = transformers.GPT2LMHeadModel(case.config(**overrides)).eval()
-    with torch.no_grad():
-        for index, (name, p) in enumerate(model.named_parameters()):
-            p.copy_(torch.from_numpy(hashed_parameter(seed, index, p.shape, *recipe(case, name, p.shape))))
-    return model if dtype == torch.float32 else model.to(dtype)
-
-
 def run(case, seed, dtype, **overrides):
     """Runs forward and backward in `dtype`. Returns (loss, logits, {name: gradient}), arrays in fp64."""
     model = build(case, seed, dtype, **overrides)
@@ -112,20 +98,9 @@ def check_definition(case):
 
 def make(case, directory):
     check_definition(case)
-    directory.mkdir(parents=True, exist_ok=True)
     (directory / "conversations.jsonl").write_text("".join(json.dumps(one) + "\n" for one in CONVERSATIONS))
     build(case, case.seed * 16, torch.float32).save_pretrained(directory / "model")
-    out = FixtureWriter()
-    out.text("made_by", "test/oracle/chat_fixtures.py")
-    out.text("torch", torch.__version__)
-    out.text("transformers", transformers.__version__)
-    for key in ("L", "NH", "C", "V", "T_max", "T", "B"):
-        out.number(key, getattr(case, key))
-    out.number("seed", case.seed * 16)
-    out.number("fp16_loss_scale", FP16_LOSS_SCALE)
-    model = transformers.GPT2LMHeadModel(case.config())
-    for index, (name, p) in enumerate(zip(parameter_names(model), model.parameters())):
-        out.parameter(name, index, *recipe(case, name, p.shape), p.shape)
+    out = header(case, "test/oracle/chat_fixtures.py")
     out.tensor("tokens", case.ids.numpy().astype(np.int32))
     out.tensor("labels", case.labels.numpy().astype(np.int32))
     loss, _, gradients = run(case, case.seed * 16, torch.float64)
@@ -133,23 +108,9 @@ def make(case, directory):
     out.number("grad_norm", float(np.sqrt(sum(np.sum(g ** 2) for g in gradients.values()))))
     for name, gradient in gradients.items():
         out.tensor(f"grad.{name}", gradient.astype(np.float32))
-    for label, dtype in LOWER_PRECISIONS:
-        errors = measure_errors(case, dtype, run)
-        for key, values in errors.items():
-            out.tensor(f"error.{label}.{key}", values)
-        print(f"{label} own error: all gradients {errors['all'][0]:.2e}, loss {errors['loss'][0]:.2e}")
+    write_errors(case, out, run)
     out.save(directory / "expected.fixture")
 
 
-def main():
-    directory = pathlib.Path(__file__).resolve().parent / "fixtures/chat"
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=directory)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)  # so that every run writes the same bits
-    torch.use_deterministic_algorithms(True)
-    make(ChatCase(), arguments.out)
-
-
 if __name__ == "__main__":
-    main()
+    make(ChatCase(), fixture_script.begin(__doc__.splitlines()[0], fixture_script.FIXTURES / "chat").out)

@@ -8,18 +8,16 @@
 
 Needs the modules that make_fixtures.py needs. README.md next to this file describes the files.
 """
-import argparse
-import pathlib
-
 import numpy as np
 import torch
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import fixture_script
 from fixture_writer import FixtureWriter
 from hashed import hashed_parameter, hashed_tokens
-from make_fixtures import (FP16_LOSS_SCALE, LOWER_PRECISIONS, Case, loss_scale, mean_loss, measure_errors,
-                           parameter_names, recipe)
+from make_fixtures import (FP16_LOSS_SCALE, Case, loss_scale, mean_loss, parameter_names, recipe,
+                           write_errors)
 
 LABELS = ["negative", "neutral", "positive"]
 LENGTHS = [13, 1, 5, 8, 11]  # tokens of each text
@@ -103,23 +101,9 @@ def make(case, directory):
     out.tensor("logits", logits)
     for name, gradient in gradients.items():
         out.tensor(f"grad.{name}", gradient.astype(np.float32))
-    for label, dtype in LOWER_PRECISIONS:
-        errors = measure_errors(case, dtype, run)
-        for key, values in errors.items():
-            out.tensor(f"error.{label}.{key}", values)
-        print(f"{label} own error: all gradients {errors['all'][0]:.2e}, logits {errors['logits'][0]:.2e}")
+    write_errors(case, out, run)
     out.save(directory / "expected.fixture")
 
 
-def main():
-    directory = pathlib.Path(__file__).resolve().parent / "fixtures/classifier"
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=directory)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)  # so that every run writes the same bits
-    torch.use_deterministic_algorithms(True)
-    make(ClassifierCase(), arguments.out)
-
-
 if __name__ == "__main__":
-    main()
+    make(ClassifierCase(), fixture_script.begin(__doc__.splitlines()[0], fixture_script.FIXTURES / "classifier").out)

@@ -7,14 +7,12 @@ Needs torch, transformers, safetensors and numpy; takes a minute or two on the C
 this file describes the files and how tests use them.
 """
 
-import argparse
-import pathlib
-
 import numpy as np
 import torch
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import fixture_script
 import hf_fixtures
 from fixture_writer import FixtureWriter
 from hashed import hashed_parameter, hashed_tokens
@@ -199,9 +197,9 @@ def measure_errors(case, dtype, run=run):
             for key in draws[0][0]}
 
 
-def header(case):
+def header(case, made_by="test/oracle/make_fixtures.py"):
     out = FixtureWriter()
-    out.text("made_by", "test/oracle/make_fixtures.py")
+    out.text("made_by", made_by)
     out.text("torch", torch.__version__)
     out.text("transformers", transformers.__version__)
     for key in ("L", "NH", "C", "V", "T_max", "T", "B"):
@@ -212,6 +210,17 @@ def header(case):
     for index, (name, p) in enumerate(zip(parameter_names(model), model.parameters())):
         out.parameter(name, index, *recipe(case, name, p.shape), p.shape)
     return out
+
+
+def write_errors(case, out, run=run):
+    """Writes and prints PyTorch's own errors in each lower precision."""
+    for label, dtype in LOWER_PRECISIONS:
+        errors = measure_errors(case, dtype, run)
+        for key, values in errors.items():
+            out.tensor(f"error.{label}.{key}", values)
+        print(f"{case.name:12} {label} own error: all gradients {errors['all'][0]:.2e}, "
+              f"rms of draws {errors['all'][1]:.2e}, worst tensor "
+              f"{max(v[0] for k, v in errors.items()):.2e}, loss {errors['loss'][1]:.2e}")
 
 
 def write_logits(case, out, logits, columns):
@@ -251,13 +260,7 @@ def make_case(case, directory):
     write_logits(case, out, logits, rows)
     for name, gradient in gradients.items():
         write_gradient(case, out, name, gradient, rows)
-    for label, dtype in LOWER_PRECISIONS:
-        errors = measure_errors(case, dtype)
-        for key, values in errors.items():
-            out.tensor(f"error.{label}.{key}", values)
-        print(f"{case.name:12} {label} own error: all gradients {errors['all'][0]:.2e}, "
-              f"rms of draws {errors['all'][1]:.2e}, worst tensor "
-              f"{max(v[0] for k, v in errors.items()):.2e}, loss {errors['loss'][1]:.2e}")
+    write_errors(case, out)
     out.save(directory / f"{case.name}.fixture")
 
 
@@ -375,14 +378,7 @@ def make_training(case, directory):
 
 
 def main():
-    directory = pathlib.Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
-    parser.add_argument("--out", type=pathlib.Path, default=directory / "fixtures")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)  # so that every run writes the same bits
-    torch.use_deterministic_algorithms(True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    arguments = fixture_script.begin(__doc__.splitlines()[0], fixture_script.FIXTURES, with_cases=True)
     makers = {case.name: lambda case=case: make_case(case, arguments.out) for case in CASES}
     makers["adamw50"] = lambda: make_training(TRAINED, arguments.out)
     makers["hf_tiny"] = lambda: hf_fixtures.make(arguments.out)
