@@ -254,19 +254,19 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # Tests in .cpp files are about text and files and launch no kernels. test/test_host_* are about the
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
 # and in one model, ranks, threads, and (bad accesses) readers with malformed inputs. A file named by FILE is always checked.
-MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,family scheduler scheduler_kv8 checkpoint_texts comparison \
+MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,chat_model family scheduler scheduler_kv8 checkpoint_texts comparison \
                  document_mask evaluation infer_decoder loss_scale memory_modes qat qat_deployment rank_state smoothing tensor_plan \
                  tensor_state tour trainable_ranks training \
-                 $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 trainable)))
+                 $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 text_classifier trainable)))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% test/test_worker_pool.cpp test/test_task_thread.cpp \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
-GROUP_train.cu       := adapters base_codes checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state trainable trainable_ranks tour training zero
+GROUP_train.cu       := adapters base_codes chat_model checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state text_classifier trainable trainable_ranks tour training zero
 GROUP_model.cu       := family merge_adapter scheduler scheduler_int8 scheduler_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
 GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
-GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint checkpoint_damage checkpoint_retention checkpoint_slices huggingface llmc_model_file stored_names \
+GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint checkpoint_damage checkpoint_retention checkpoint_slices classifier_files huggingface llmc_model_file stored_names \
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := added_tokens base_log batches classification_metrics compressed_file conversations data_sources documents eval_files infer_text input_file labelled_texts lines near_duplicates padded_batches prompt_list race \
                         stop_text token_cache token_file tokenizer tokenizer_peers

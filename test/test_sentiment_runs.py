@@ -102,7 +102,8 @@ def test_the_script_runs_with_the_real_programs(folder):
         raise Skip(f"{BUILD} has no train_gpt2 and infer_gpt2")
     if "--task" not in subprocess.run([BUILD / "train_gpt2", "--help"], capture_output=True, text=True).stdout:
         raise Skip("train_gpt2 has no --task")
-    run_script(folder, "--smoke", "--data", write_sentences(folder / "data"), "--out", "out", PROGRAMS=BUILD)
+    run_script(folder, "--smoke", "--seeds", 1, "--rates", 1, "--data", write_sentences(folder / "data"), "--out", "out",
+               PROGRAMS=BUILD)
     rows = [json.loads(line) for line in (folder / "out/results.jsonl").read_text().splitlines()]
     expect([row["method"] for row in rows] == [*methods.all_methods(2), results.NAIVE_BAYES], rows)
     trained = {row["method"]: row["trained_parameters"] for row in rows}

@@ -169,6 +169,7 @@ def test_the_plan_fits_into_the_budget(folder):
     expect(grids == {1, 2, 3}, f"grids {grids}")
     expect(capped, "the largest budget allows all epochs")
     expect(planning.make_plan(COSTS, METHODS, 20000, 3, 264, limit=2).epochs("head") == 2, "the limit of epochs")
+    expect(planning.make_plan(COSTS, METHODS, 20000, 3, 264, max_grid=2).grid == 2, "the limit of learning rates")
 
 
 def test_a_budget_that_is_too_small_is_an_error_with_the_time_it_takes(folder):

@@ -70,6 +70,9 @@ def parse_command_line():
                         help="model, or the --out of dev/experiments/reference_model.sh, which trains it if it is absent "
                              "[GPT-2's weights in GPT2_DIR if that is set, else runs/reference]")
     parser.add_argument("--seeds", type=parse_number(int, 1, "seeds"), metavar="N", help="seeds per method [3; 2 with --smoke]")
+    most = planning.GRIDS[0][0]
+    parser.add_argument("--rates", type=int, choices=range(1, most + 1), default=most,
+                        help=f"most learning rates per method; a small budget has fewer [{most}]")
     parser.add_argument("--methods", type=parse_methods, default=list(METHOD_NAMES), metavar="LIST",
                         help=f"comma-separated list [{','.join(METHOD_NAMES)}]")
     parser.add_argument("--smoke", action="store_true", help="a tiny random model and 400 sentences; scores are not checked")
@@ -105,8 +108,8 @@ class Experiment:
     def settings(self):
         """Everything that the plan depends on."""
         text = "\n".join(text for part in self.parts.values() for text in part.texts)
-        return {"budget": self.options.budget, "seeds": self.options.seeds, "methods": list(self.methods),
-                "reference": str(self.model.path), "smoke": self.options.smoke,
+        return {"budget": self.options.budget, "seeds": self.options.seeds, "rates": self.options.rates,
+                "methods": list(self.methods), "reference": str(self.model.path), "smoke": self.options.smoke,
                 "data": hashlib.sha256(text.encode()).hexdigest()}
 
 
@@ -130,7 +133,7 @@ def make_plan(experiment):
         note(f"measured: {name}: {1000 * costs[name].step:.1f} ms per step, {costs[name].overhead:.1f} s for start and "
              "evaluations")
     plan = planning.make_plan(costs, experiment.methods, 60 * options.budget - seconds, options.seeds,
-                              experiment.epoch_steps, SMOKE["epochs"] if options.smoke else None)
+                              experiment.epoch_steps, SMOKE["epochs"] if options.smoke else None, options.rates)
     runs.write_json(path, {"settings": experiment.settings(), "measuring_s": seconds, "plan": plan._asdict(),
                            "costs": costs})
     experiment.seconds += seconds

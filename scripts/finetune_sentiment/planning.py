@@ -66,10 +66,13 @@ def divide_time(costs, limits, runs, seconds, epoch_steps):
     return epochs
 
 
-def make_plan(costs, methods, seconds, seeds, epoch_steps, limit=None):
-    """The plan with the largest grid in GRIDS that leaves enough epochs. `limit`: maximum number of epochs."""
+def make_plan(costs, methods, seconds, seeds, epoch_steps, limit=None, max_grid=GRIDS[0][0]):
+    """The plan with the largest grid in GRIDS, up to `max_grid`, that leaves enough epochs. `limit`: maximum number of
+    epochs."""
     limits = {name: min(methods[name].max_epochs, limit or methods[name].max_epochs) for name in costs}
     for grid, minimum in GRIDS:
+        if grid > max_grid:
+            continue
         runs = grid + seeds - 1
         epochs = divide_time(costs, limits, runs, SHARE * seconds, epoch_steps)
         if all(epochs[name] >= min(minimum, limits[name]) for name in costs):

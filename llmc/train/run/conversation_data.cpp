@@ -1,7 +1,6 @@
 #include "llmc/train/run/conversation_data.h"
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -26,10 +25,10 @@ ConversationSplit read_parts(const InputConfig& config) {
 }
 
 SampleSequences sequences_of(const Conversations& conversations, const Tokenizer& tokenizer,
-                             std::int64_t T, const std::string& part) {
+                             std::int64_t T) {
+  if (conversations.items.empty()) return {};
   ConversationTokens tokens = tokenize_conversations(conversations, tokenizer, T);
   return {.name = conversations.source,
-          .part = part,
           .what = "conversations",
           .detail = ", " + std::to_string(tokens.num_targets) + " tokens of answers",
           .sequences = std::move(tokens.sequences)};
@@ -42,20 +41,11 @@ void load_conversation_data(RunData& data, const InputConfig& config, bool train
   const Tokenizer& tokenizer = *data.tokenizer;
   const std::int64_t T = config.batch.seq_len;
   const PaddingOptions padding{.T = T, .pad_token = tokenizer.end_of_text().value_or(0)};
-  const bool is_split = !config.task.split.empty();
-  const auto part_name = [&](const char* name) { return is_split ? name : ""; };
-  if (training) {
-    data.train = std::make_unique<PaddedTraining>(
-        sequences_of(parts.train, tokenizer, T, part_name(" (training)")), padding, config.seed);
-  }
-  if (!parts.validation.items.empty()) {
-    data.validation = std::make_unique<PaddedEvaluation>(
-        sequences_of(parts.validation, tokenizer, T, part_name(" (validation)")), padding);
-  }
-  if (!parts.test.items.empty()) {
-    data.test = std::make_unique<PaddedEvaluation>(
-        sequences_of(parts.test, tokenizer, T, part_name(" (test)")), padding);
-  }
+  SampleParts samples;
+  if (training) samples.train = sequences_of(parts.train, tokenizer, T);
+  samples.validation = sequences_of(parts.validation, tokenizer, T);
+  samples.test = sequences_of(parts.test, tokenizer, T);
+  add_padded_samples(data, std::move(samples), padding, config);
 }
 
 }  // namespace llmc

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <utility>
 
 #include "llmc/base/error.h"
@@ -45,12 +44,9 @@ class SequenceMaker {
 
   const PaddingOptions& padding() const { return padding_; }
 
-  SampleSequences sequences(const LabelledTexts& texts, const std::string& part) {
-    SampleSequences result{.name = texts.source,
-                           .part = part,
-                           .what = "texts",
-                           .detail = counts_text(texts),
-                           .sequences = {}};
+  SampleSequences sequences(const LabelledTexts& texts) {
+    SampleSequences result{
+        .name = texts.source, .what = "texts", .detail = counts_text(texts), .sequences = {}};
     for (std::size_t i = 0; i < texts.texts.size(); ++i) {
       std::vector<std::int32_t> tokens = tokenizer_.encode(texts.texts[i]);
       if (std::ssize(tokens) > padding_.T) ++num_cut_;
@@ -111,20 +107,11 @@ void load_labelled_data(RunData& data, const InputConfig& config, bool training,
     if (data.label_names.empty()) data.label_names = part->label_names;
   }
   SequenceMaker maker(*data.tokenizer, config.batch.seq_len);
-  const bool is_split = !config.task.split.empty();
-  const auto part_name = [&](const char* name) { return is_split ? name : ""; };
-  if (training) {
-    data.train = std::make_unique<PaddedTraining>(
-        maker.sequences(parts.train, part_name(" (training)")), maker.padding(), config.seed);
-  }
-  if (!parts.validation.texts.empty()) {
-    data.validation = std::make_unique<PaddedEvaluation>(
-        maker.sequences(parts.validation, part_name(" (validation)")), maker.padding());
-  }
-  if (!parts.test.texts.empty()) {
-    data.test = std::make_unique<PaddedEvaluation>(
-        maker.sequences(parts.test, part_name(" (test)")), maker.padding());
-  }
+  SampleParts samples;
+  if (training) samples.train = maker.sequences(parts.train);
+  samples.validation = maker.sequences(parts.validation);
+  samples.test = maker.sequences(parts.test);
+  add_padded_samples(data, std::move(samples), maker.padding(), config);
   maker.report_cut();
 }
 

@@ -1,9 +1,13 @@
 #include "llmc/train/run/padded_samples.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
@@ -41,65 +45,109 @@ DataRecord record_of(const SampleSequences& source) {
   return record;
 }
 
-std::string description_of(const SampleSequences& source, const DataRecord& record) {
-  return "data: " + source.name + source.part + ": " + std::to_string(source.sequences.size()) +
-         " " + source.what + source.detail + ", " + std::to_string(record.tokens) + " tokens";
-}
+// The sequences of one part, and the facts about them.
+class PaddedSource {
+ public:
+  PaddedSource(SampleSequences samples, const std::string& part, const PaddingOptions& padding)
+      : record_(record_of(samples)),
+        description_("data: " + samples.name + part + ": " +
+                     std::to_string(samples.sequences.size()) + " " + samples.what +
+                     samples.detail + ", " + std::to_string(record_.tokens) + " tokens"),
+        sequences_(std::move(samples.sequences), padding, samples.name + part) {}
 
-NamedValues values_of(const DataRecord& record, const std::string& flag) {
-  const std::string name = " of " + flag + " " + record.hashes.names.front();
-  return {{"the number of tokens" + name, std::to_string(record.tokens)},
-          {"the checksum of the tokens" + name, record.hashes.hashes}};
-}
+  const PaddedSequences& sequences() const { return sequences_; }
+  const DataRecord& record() const { return record_; }
+  void describe() const { Notice::print(description_); }
+
+  NamedValues compared_values(const std::string& flag) const {
+    const std::string name = " of " + flag + " " + record_.hashes.names.front();
+    return {{"the number of tokens" + name, std::to_string(record_.tokens)},
+            {"the checksum of the tokens" + name, record_.hashes.hashes}};
+  }
+
+ private:
+  DataRecord record_;
+  std::string description_;
+  PaddedSequences sequences_;
+};
+
+// `Samples` is TrainingSamples or EvaluationSamples.
+template <typename Samples>
+class PaddedSamples : public Samples {
+ public:
+  explicit PaddedSamples(PaddedSource source) : source_(std::move(source)) {}
+
+  std::int64_t count() const override { return source_.sequences().count(); }
+  DataRecord record() const override { return source_.record(); }
+  void describe() const override { source_.describe(); }
+  NamedValues compared_values(const std::string& flag) const override {
+    return source_.compared_values(flag);
+  }
+
+ protected:
+  const PaddedSequences& sequences() const { return source_.sequences(); }
+
+ private:
+  PaddedSource source_;
+};
+
+class PaddedTraining final : public PaddedSamples<TrainingSamples> {
+ public:
+  PaddedTraining(PaddedSource source, std::uint64_t seed)
+      : PaddedSamples(std::move(source)), seed_(seed) {}
+
+  void begin(std::int64_t global_batch, std::int64_t first) override {
+    if (first % global_batch != 0) {
+      fail_usage("the run has used " + std::to_string(first) +
+                     " samples, which are not a whole number of steps of " +
+                     std::to_string(global_batch) + " samples",
+                 "resume with the --batch-size, the --grad-accum and the ranks of the run");
+    }
+    shuffled_.emplace(sequences(), global_batch, seed_);
+  }
+
+  Batch batch(std::int64_t first, std::int64_t B) const override {
+    require(shuffled_.has_value(), "training samples are used before begin()");
+    return shuffled_->batch(first, B).batch;
+  }
+
+  bool masks_targets() const override { return true; }
+
+ private:
+  std::uint64_t seed_;
+  std::optional<ShuffledSequences> shuffled_;
+};
+
+class PaddedEvaluation final : public PaddedSamples<EvaluationSamples> {
+ public:
+  explicit PaddedEvaluation(PaddedSource source)
+      : PaddedSamples(std::move(source)), sorted_(sequences()) {}
+
+  Batch batch(std::int64_t first, std::int64_t B) const override {
+    return sorted_.batch(first, B).batch;
+  }
+
+ private:
+  SortedSequences sorted_;
+};
 
 }  // namespace
 
-PaddedTraining::PaddedTraining(SampleSequences source, const PaddingOptions& padding,
-                               std::uint64_t seed)
-    : record_(record_of(source)),
-      description_(description_of(source, record_)),
-      sequences_(std::move(source.sequences), padding, source.name + source.part),
-      seed_(seed) {}
-
-NamedValues PaddedTraining::compared_values(const std::string& flag) const {
-  return values_of(record_, flag);
-}
-
-void PaddedTraining::describe() const {
-  Notice::print(description_);
-}
-
-void PaddedTraining::begin(std::int64_t global_batch, std::int64_t first) {
-  if (first % global_batch != 0) {
-    fail_usage("the run has used " + std::to_string(first) +
-                   " samples, which are not a whole number of steps of " +
-                   std::to_string(global_batch) + " samples",
-               "resume with the --batch-size, the --grad-accum and the ranks of the run");
+void add_padded_samples(RunData& data, SampleParts parts, const PaddingOptions& padding,
+                        const InputConfig& config) {
+  const bool is_split = !config.task.split.empty();
+  const auto source = [&](SampleSequences& samples, const char* part) {
+    return PaddedSource(std::move(samples), is_split ? part : "", padding);
+  };
+  const auto evaluation = [&](SampleSequences& samples, const char* part) {
+    return samples.sequences.empty() ? nullptr
+                                     : std::make_unique<PaddedEvaluation>(source(samples, part));
+  };
+  if (parts.train) {
+    data.train = std::make_unique<PaddedTraining>(source(*parts.train, " (training)"), config.seed);
   }
-  shuffled_.emplace(sequences_, global_batch, seed_);
-}
-
-Batch PaddedTraining::batch(std::int64_t first, std::int64_t B) const {
-  require(shuffled_.has_value(), "training samples are used before begin()");
-  return shuffled_->batch(first, B).batch;
-}
-
-PaddedEvaluation::PaddedEvaluation(SampleSequences source, const PaddingOptions& padding)
-    : record_(record_of(source)),
-      description_(description_of(source, record_)),
-      sequences_(std::move(source.sequences), padding, source.name + source.part),
-      sorted_(sequences_) {}
-
-NamedValues PaddedEvaluation::compared_values(const std::string& flag) const {
-  return values_of(record_, flag);
-}
-
-void PaddedEvaluation::describe() const {
-  Notice::print(description_);
-}
-
-Batch PaddedEvaluation::batch(std::int64_t first, std::int64_t B) const {
-  return sorted_.batch(first, B).batch;
+  data.validation = evaluation(parts.validation, " (validation)");
+  data.test = evaluation(parts.test, " (test)");
 }
 
 }  // namespace llmc
