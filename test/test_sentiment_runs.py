@@ -64,8 +64,8 @@ def test_validation_selects_rates_and_checkpoints_and_finished_runs_stay(folder)
         expect(rows[name]["step_ms"] == 4 and rows[name]["planned_mib"] == 12.5, rows[name])
     page = (folder / "out/results.md").read_text()
     expect("ok: confusion matrices" in page or "not run: dp 2" in page, page)
-    expect("plan: 3 methods, 4 runs each (3 learning rates" in done.stderr and "12/12 runs, ETA 0.0 min" in done.stderr,
-           done.stderr)
+    expect("plan: 3 methods, 4 runs each (learning rates of the first seed: 3; other seeds: 1)" in done.stderr, done.stderr)
+    expect("12/12 runs, ETA 0.0 min" in done.stderr, done.stderr)
     expect(not (folder / "out/runs/all-lr0.0003-seed2/weights").exists(), "checkpoints of the second seed stay")
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").glob("runs/*/result.json")}
     (folder / "out/runs/lora-lr0.003-seed2/result.json").unlink()

@@ -85,8 +85,8 @@ def make_plan(costs, methods, seconds, seeds, epoch_steps, limit=None, max_grid=
 
 
 def plan_text(plan, costs, methods):
-    lines = [f"plan: {len(costs)} methods, {plan.runs()} runs each ({plan.grid} learning rates with the first seed, then "
-             f"{plan.seeds - 1} other seeds), about {plan.seconds() / 60:.1f} minutes"]
+    lines = [f"plan: {len(costs)} methods, {plan.runs()} runs each (learning rates of the first seed: {plan.grid}; other "
+             f"seeds: {plan.seeds - 1}), about {plan.seconds() / 60:.1f} minutes"]
     for name, cost in costs.items():
         rates = ", ".join(f"{rate:g}" for rate in methods[name].rates[:plan.grid])
         lines.append(f"  {name:10} {1000 * cost.step:8.1f} ms per step, {plan.steps[name]:5} steps "
