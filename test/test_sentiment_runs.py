@@ -115,6 +115,8 @@ def test_the_script_asks_for_programs_with_the_task(folder):
     write_sentences(folder / "data")
     failed = run_script(folder, "--data", "data", "--out", "out", code=1, PROGRAMS=folder)
     expect("train_gpt2 is missing" in failed.stderr, failed.stderr)
+    failed = run_script(folder, "--data", "data", "--out", "out", code=1, PYTHON="no/python")
+    expect("PYTHON is 'no/python', which is no program" in failed.stderr, failed.stderr)
     failed = run_script(folder, "--methods", "all,none", code=2)
     expect("'none' is not a method" in failed.stderr and "scratch,all,head" in failed.stderr, failed.stderr)
 

@@ -189,10 +189,14 @@ def naive_bayes_row(parts):
     return results.make_row(results.NAIVE_BAYES, "naive Bayes", [run], ours=False)
 
 
+def peer_python():
+    return os.environ.get("PYTHON") or "python3"
+
+
 def run_peer(experiment, plan, name):
     """The result of a peer with the rate and the steps of the method, and the first seed; None if it cannot run."""
     title, modules = PEERS[name]
-    python = os.environ.get("PYTHON", "python3")
+    python = peer_python()
     if subprocess.run([python, "-c", f"import {modules}"], capture_output=True).returncode != 0:
         note(f"{title}: left out, {python} cannot import {modules} (PYTHON names an interpreter)")
         return None
@@ -272,6 +276,8 @@ def write_results(experiment, rows, check_lines):
 
 
 def run_experiment(options):
+    if shutil.which(peer_python()) is None:
+        raise RunError(f"PYTHON is '{peer_python()}', which is no program; give a Python interpreter, or unset PYTHON")
     options.out.mkdir(parents=True, exist_ok=True)
     if options.smoke:
         data.write_subset(options.data, options.out / "data", SMOKE["sentences"])
