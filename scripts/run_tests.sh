@@ -253,6 +253,9 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   script offload_programs test/test_offload_programs.py "$out" ${case_filter:+"$case_filter"}
   script finetune_programs test/test_finetune_programs.py "$out" ${case_filter:+"$case_filter"}
   script adapter_programs test/test_adapter_programs.py "$out" ${case_filter:+"$case_filter"}
+  script task_programs test/test_task_programs.py "$out" ${case_filter:+"$case_filter"}
+  script task_run_programs test/test_task_run_programs.py "$out" ${case_filter:+"$case_filter"}
+  script chat_programs test/test_chat_programs.py "$out" ${case_filter:+"$case_filter"}
   script signal_programs test/test_signal_programs.py "$out" ${case_filter:+"$case_filter"}
   script output_programs test/test_output_programs.py "$out" ${case_filter:+"$case_filter"}
   script suggestions_programs test/test_suggestions_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -53,6 +53,12 @@ def test_reports_count_every_suite(folder):
     expect(text.endswith("\n1 passed, 1 failed, 0 skipped\n"), text)
 
 
+def test_every_file_of_tests_is_run(folder):
+    script = (ROOT / "scripts/run_tests.sh").read_text()
+    left_out = [path.name for path in sorted((ROOT / "test").glob("test_*.py")) if f" test/{path.name} " not in script]
+    expect(not left_out, f"run_tests.sh does not run {', '.join(left_out)}")
+
+
 def test_a_killed_suite_is_not_called_a_slow_one(folder):
     code, text = run(folder, {"killed": "kill -KILL $$", "slow": "sleep 30"}, TEST_TIMEOUT="2")
     expect(code == 1 and "FAILED killed: 1 of 1 (killed, perhaps because memory was short" in text, text)
