@@ -11,10 +11,8 @@
 Needs torch, transformers, peft, safetensors and numpy; takes a few seconds. README.md next to this file describes
 the files. Matrices of fixtures have the engine's orientation: lora_A (R, inputs), lora_B (R, outputs).
 """
-import argparse
 import json
 import os
-import pathlib
 import shutil
 import sys
 
@@ -26,6 +24,7 @@ import peft
 import torch
 import transformers
 
+import fixture_script
 from fixture_writer import FixtureWriter
 from hashed import hashed_parameter, hashed_tokens
 
@@ -206,12 +205,7 @@ def chosen_layers(base, choice):
 
 
 def main():
-    root = pathlib.Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=root / "fixtures" / "adapters")
-    out = parser.parse_args().out.resolve()
-    torch.set_num_threads(1)  # so that every run writes the same bits
-    torch.use_deterministic_algorithms(True)
+    out = fixture_script.begin(__doc__.splitlines()[0], fixture_script.FIXTURES / "adapters").out.resolve()
     shutil.rmtree(out, ignore_errors=True)
     base = out / "base"
     build_base().save_pretrained(base)

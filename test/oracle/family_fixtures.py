@@ -7,13 +7,12 @@ There is a case for each property alone, for each pair of properties, and for al
 PyTorch's logits and the norm of each gradient; the other cases also have the gradients.
 Needs the modules that make_fixtures.py needs. README.md next to this file describes the files.
 """
-import argparse
 import itertools
-import pathlib
 
 import numpy as np
 import torch
 
+import fixture_script
 import make_fixtures
 from make_fixtures import Case, measure_errors, run
 
@@ -87,15 +86,8 @@ def make_case(case, directory):
 
 
 def main():
-    directory = pathlib.Path(__file__).resolve().parent / "fixtures/family"
     cases = combinations()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
-    parser.add_argument("--out", type=pathlib.Path, default=directory)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)  # so that every run writes the same bits
-    torch.use_deterministic_algorithms(True)
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    arguments = fixture_script.begin(__doc__.splitlines()[0], fixture_script.FIXTURES / "family", with_cases=True)
     for name in arguments.cases or cases:
         make_case(FamilyCase(name, cases[name]), arguments.out)
 
