@@ -45,25 +45,30 @@ DataRecord record_of(const SampleSequences& source) {
   return record;
 }
 
-// The sequences of one part, and the facts about them.
-class PaddedSource {
+// The sequences of one part, and the facts about them. `Samples` is TrainingSamples or
+// EvaluationSamples.
+template <typename Samples>
+class PaddedSamples : public Samples {
  public:
-  PaddedSource(SampleSequences samples, const std::string& part, const PaddingOptions& padding)
+  PaddedSamples(SampleSequences samples, const std::string& part, const PaddingOptions& padding)
       : record_(record_of(samples)),
         description_("data: " + samples.name + part + ": " +
                      std::to_string(samples.sequences.size()) + " " + samples.what +
                      samples.detail + ", " + std::to_string(record_.tokens) + " tokens"),
         sequences_(std::move(samples.sequences), padding, samples.name + part) {}
 
-  const PaddedSequences& sequences() const { return sequences_; }
-  const DataRecord& record() const { return record_; }
-  void describe() const { Notice::print(description_); }
+  std::int64_t count() const override { return sequences_.count(); }
+  DataRecord record() const override { return record_; }
+  void describe() const override { Notice::print(description_); }
 
-  NamedValues compared_values(const std::string& flag) const {
+  NamedValues compared_values(const std::string& flag) const override {
     const std::string name = " of " + flag + " " + record_.hashes.names.front();
     return {{"the number of tokens" + name, std::to_string(record_.tokens)},
             {"the checksum of the tokens" + name, record_.hashes.hashes}};
   }
+
+ protected:
+  const PaddedSequences& sequences() const { return sequences_; }
 
  private:
   DataRecord record_;
@@ -71,30 +76,11 @@ class PaddedSource {
   PaddedSequences sequences_;
 };
 
-// `Samples` is TrainingSamples or EvaluationSamples.
-template <typename Samples>
-class PaddedSamples : public Samples {
- public:
-  explicit PaddedSamples(PaddedSource source) : source_(std::move(source)) {}
-
-  std::int64_t count() const override { return source_.sequences().count(); }
-  DataRecord record() const override { return source_.record(); }
-  void describe() const override { source_.describe(); }
-  NamedValues compared_values(const std::string& flag) const override {
-    return source_.compared_values(flag);
-  }
-
- protected:
-  const PaddedSequences& sequences() const { return source_.sequences(); }
-
- private:
-  PaddedSource source_;
-};
-
 class PaddedTraining final : public PaddedSamples<TrainingSamples> {
  public:
-  PaddedTraining(PaddedSource source, std::uint64_t seed)
-      : PaddedSamples(std::move(source)), seed_(seed) {}
+  PaddedTraining(SampleSequences samples, const std::string& part, const PaddingOptions& padding,
+                 std::uint64_t seed)
+      : PaddedSamples(std::move(samples), part, padding), seed_(seed) {}
 
   void begin(std::int64_t global_batch, std::int64_t first) override {
     if (first % global_batch != 0) {
@@ -120,8 +106,8 @@ class PaddedTraining final : public PaddedSamples<TrainingSamples> {
 
 class PaddedEvaluation final : public PaddedSamples<EvaluationSamples> {
  public:
-  explicit PaddedEvaluation(PaddedSource source)
-      : PaddedSamples(std::move(source)), sorted_(sequences()) {}
+  PaddedEvaluation(SampleSequences samples, const std::string& part, const PaddingOptions& padding)
+      : PaddedSamples(std::move(samples), part, padding), sorted_(sequences()) {}
 
   Batch batch(std::int64_t first, std::int64_t B) const override {
     return sorted_.batch(first, B).batch;
@@ -136,15 +122,15 @@ class PaddedEvaluation final : public PaddedSamples<EvaluationSamples> {
 void add_padded_samples(RunData& data, SampleParts parts, const PaddingOptions& padding,
                         const InputConfig& config) {
   const bool is_split = !config.task.split.empty();
-  const auto source = [&](SampleSequences& samples, const char* part) {
-    return PaddedSource(std::move(samples), is_split ? part : "", padding);
-  };
+  const auto name = [&](const char* part) { return is_split ? part : ""; };
   const auto evaluation = [&](SampleSequences& samples, const char* part) {
-    return samples.sequences.empty() ? nullptr
-                                     : std::make_unique<PaddedEvaluation>(source(samples, part));
+    return samples.sequences.empty()
+               ? nullptr
+               : std::make_unique<PaddedEvaluation>(std::move(samples), name(part), padding);
   };
   if (parts.train) {
-    data.train = std::make_unique<PaddedTraining>(source(*parts.train, " (training)"), config.seed);
+    data.train = std::make_unique<PaddedTraining>(std::move(*parts.train), name(" (training)"),
+                                                  padding, config.seed);
   }
   data.validation = evaluation(parts.validation, " (validation)");
   data.test = evaluation(parts.test, " (test)");
