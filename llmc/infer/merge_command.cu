@@ -78,9 +78,10 @@ std::string merged_card_text(const std::string& name, const std::string& base,
 
 void add_pad_token(const std::filesystem::path& folder) {
   std::error_code ignored;
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    if (!std::filesystem::exists(folder / name, ignored)) continue;
-    write_file(folder / name, with_pad_token({name, read_file(folder / name)}));
+  for (const std::string_view name : kTokenRoleFileNames) {
+    const std::filesystem::path path = folder / name;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    write_file(path, with_pad_token({std::string(name), read_file(path)}));
   }
 }
 

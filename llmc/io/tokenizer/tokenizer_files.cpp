@@ -139,9 +139,8 @@ std::vector<TextFile> word_files(const std::vector<std::string>& words) {
 }
 
 std::string with_pad_token(const TextFile& file) {
-  if (file.name != "tokenizer_config.json" && file.name != "special_tokens_map.json") {
-    return file.text;
-  }
+  const auto& names = kTokenRoleFileNames;
+  if (std::find(names.begin(), names.end(), file.name) == names.end()) return file.text;
   Json json = parse_json(file.text, file.name, KeyOrder::as_written);
   const auto has = [&](const char* key) { return json.contains(key) && !json[key].is_null(); };
   if (!has("eos_token") || has("pad_token")) return file.text;

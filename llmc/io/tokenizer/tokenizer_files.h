@@ -28,13 +28,17 @@ inline constexpr std::array<const char*, 8> kTokenizerFileNames = {"tokenizer.js
                                                                    "encoder.json",
                                                                    "vocab.bpe"};
 
+// The names of those that state the roles of tokens, such as end-of-text and padding.
+inline constexpr std::array<std::string_view, 2> kTokenRoleFileNames = {"tokenizer_config.json",
+                                                                        "special_tokens_map.json"};
+
 std::vector<TextFile> bpe_files(const BpeVocabulary& vocabulary);
 
 // The files of a word list; each word is valid UTF-8.
 std::vector<TextFile> word_files(const std::vector<std::string>& words);
 
-// Returns the text of a file of a tokenizer. In those with the roles of tokens, end-of-text is the
-// pad token too, unless they name one: transformers needs it for batches of a classifier.
+// Returns the text of a file of a tokenizer. In kTokenRoleFileNames, end-of-text is the pad token
+// too, unless they name one: transformers needs it for batches of a classifier.
 std::string with_pad_token(const TextFile& file);
 
 }  // namespace llmc
