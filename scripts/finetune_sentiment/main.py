@@ -29,7 +29,8 @@ import standard_output  # noqa: E402
 from finetune_sentiment import checks, data, methods, picture, planning, reference, results, runs  # noqa: E402
 from finetune_sentiment.metrics import classification, confusion_matrix  # noqa: E402
 from finetune_sentiment.naive_bayes import NaiveBayes  # noqa: E402
-from finetune_sentiment.runs import ROOT, RunError, note  # noqa: E402
+from measured_programs import ROOT, RunError, execute, note, program, write_json, write_text  # noqa: E402
+from run_view.gnuplot import GnuplotError  # noqa: E402
 
 MEASURED_STEPS = 16
 SMOKE = {"budget": 1.0, "seeds": 2, "sentences": 200, "epochs": 0.5, "measured_steps": 3}
@@ -134,8 +135,7 @@ def make_plan(experiment):
              "evaluations")
     plan = planning.make_plan(costs, experiment.methods, 60 * options.budget - seconds, options.seeds,
                               experiment.epoch_steps, SMOKE["epochs"] if options.smoke else None, options.rates)
-    runs.write_json(path, {"settings": experiment.settings(), "measuring_s": seconds, "plan": plan._asdict(),
-                           "costs": costs})
+    write_json(path, {"settings": experiment.settings(), "measuring_s": seconds, "plan": plan._asdict(), "costs": costs})
     experiment.seconds += seconds
     return plan, costs
 
@@ -210,9 +210,9 @@ def run_peer(experiment, plan, name):
                "--dropout", methods.DROPOUT, "--rank", methods.LORA_RANK, "--out", out]
     if not out.exists():
         note(f"{title}: one seed, outside the budget")
-        usage = runs.execute(command, folder / f"{name}.txt")
+        usage = execute(command, folder / f"{name}.txt")
         result = json.loads(out.read_text())
-        runs.write_json(out, {**result, "cpu": usage.cpu, "gpu": usage.gpu, "wall_s": usage.wall})
+        write_json(out, {**result, "cpu": usage.cpu, "gpu": usage.gpu, "wall_s": usage.wall})
     result = json.loads(out.read_text())
     check_split(experiment, result, title)
     return {**result, "epoch_s": result["step_ms"] * plan.epoch_steps / 1000}
@@ -263,13 +263,13 @@ def grid_notes(experiment):
 
 def write_results(experiment, rows, check_lines):
     out = experiment.options.out
-    (out / "results.md").write_text(results.page(rows, experiment.notes, check_lines), encoding="utf-8")
-    (out / "results.jsonl").write_text(results.json_lines(rows), encoding="utf-8")
+    write_text(out / "results.md", results.page(rows, experiment.notes, check_lines))
+    write_text(out / "results.jsonl", results.json_lines(rows))
     written = "results.md, results.jsonl"
     try:
         picture.draw(rows, out / "accuracy.svg")
         written += ", accuracy.svg"
-    except picture.GnuplotError as error:
+    except GnuplotError as error:
         note(f"no accuracy.svg: {error}")
     print(results.page(rows, experiment.notes, check_lines))
     print(f"written to {out}: {written}")
@@ -283,8 +283,8 @@ def run_experiment(options):
         data.write_subset(options.data, options.out / "data", SMOKE["sentences"])
         options.data = options.out / "data"
     for name in ("train_gpt2", "infer_gpt2"):
-        runs.program(name)
-    help_text = subprocess.run([runs.program("train_gpt2"), "--help"], capture_output=True, text=True).stdout
+        program(name)
+    help_text = subprocess.run([program("train_gpt2"), "--help"], capture_output=True, text=True).stdout
     if "--task" not in help_text:
         raise RunError("train_gpt2 has no --task; build the programs of this version: make programs")
     experiment = Experiment(options)

@@ -1,11 +1,6 @@
 """The figure: test accuracy and macro F1 of each method, with error bars, drawn by gnuplot."""
-import os
-import subprocess
-import tempfile
-from pathlib import Path
-
 from finetune_sentiment.results import NAIVE_BAYES
-from run_view.gnuplot import GnuplotError, find_gnuplot, quote
+from run_view.gnuplot import quote, terminal, write_picture
 from run_view.panels import COLOURS
 
 WIDTH, ROW_HEIGHT, MARGIN = 900, 46, 150
@@ -14,9 +9,8 @@ SERIES = (("accuracy", "test accuracy", 0.12), ("f1", "macro F1", -0.12))
 
 def script(rows, out, title):
     """The gnuplot program. The first row is on top."""
-    lines = [f"set terminal svg size {WIDTH},{ROW_HEIGHT * len(rows) + MARGIN} enhanced font 'DejaVu Sans,13' "
-             "background '#ffffff'", f"set output {quote(str(out))}", "set encoding utf8", "set border 3 lc rgb '#666666'",
-             "set tics nomirror out", "set grid xtics lc rgb '#e4e4e4' lt 1 lw 1", f"set title {quote(title)} noenhanced",
+    lines = [terminal(out, WIDTH, ROW_HEIGHT * len(rows) + MARGIN), f"set output {quote(str(out))}",
+             "set encoding utf8", "set border 3 lc rgb '#666666'", "set tics nomirror out", "set grid xtics lc rgb '#e4e4e4' lt 1 lw 1", f"set title {quote(title)} noenhanced",
              "set key tmargin left horizontal noenhanced", "set xlabel 'mean over seeds; bars: standard deviation'",
              f"set yrange [{-len(rows) + 0.4}:0.6]"]
     labels = ", ".join(f"{quote(row['title'])} {-i}" for i, row in enumerate(rows))
@@ -39,11 +33,4 @@ def script(rows, out, title):
 
 def draw(rows, out, title="Sentence polarity: scores on the test part"):
     """Writes the SVG file `out`. Throws GnuplotError."""
-    gnuplot, environment = find_gnuplot()
-    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
-        draft = Path(folder, "draft.svg")
-        done = subprocess.run([gnuplot], input=script(rows, draft, title), text=True, encoding="utf-8", env=environment,
-                              capture_output=True)
-        if done.returncode != 0 or not draft.exists() or not draft.read_bytes().rstrip().endswith(b"</svg>"):
-            raise GnuplotError(f"gnuplot wrote no picture:\n{done.stderr}")
-        os.replace(draft, out)
+    write_picture(out, lambda draft: script(rows, draft, title))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from finetune_sentiment.data import label_files
 from finetune_sentiment.methods import ModelError, read_model
-from finetune_sentiment.runs import ROOT, execute, note, program
+from measured_programs import ROOT, execute, note, program
 
 
 def model_in(folder):

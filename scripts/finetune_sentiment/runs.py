@@ -1,4 +1,4 @@
-"""Starts programs, measures what they need, and reads the logs of train_gpt2.
+"""Runs of train_gpt2, and what their logs tell.
 
 A run has a directory: command.txt, output.txt and log.jsonl of training, evaluation.* of the best checkpoint,
 weights/ with the checkpoints, and result.json, which is written last. A run with the result.json of the same flags is
@@ -6,102 +6,28 @@ finished and does not run again.
 """
 import json
 import math
-import os
 import re
-import resource
 import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 from finetune_sentiment import methods as flags_of
 from finetune_sentiment.data import LABELS
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-class RunError(Exception):
-    """A program failed, or a log lacks a value."""
-
-
-def program(name):
-    """The program in the folder PROGRAMS, or the one that `make` linked, or the one for the CPU."""
-    folders = [os.environ["PROGRAMS"]] if os.environ.get("PROGRAMS") else [ROOT, ROOT / "build/host"]
-    for folder in folders:
-        if os.access(Path(folder, name), os.X_OK):
-            return Path(os.path.abspath(folder), name)
-    raise RunError(f"{name} is missing in {folders[0]}; build it with: make programs")
-
-
-class Usage(NamedTuple):
-    wall: float            # seconds
-    cpu: float             # user and system time / wall time: 2 means two full cores
-    gpu: float | None      # mean utilization in percent; None without a GPU
-
-
-class GpuSampler:
-    """Reads the utilization of all GPUs once per second while a block runs, if nvidia-smi lists one."""
-
-    def __enter__(self):
-        self._process, self._file = None, tempfile.TemporaryFile("w+")
-        if shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode == 0:
-            self._process = subprocess.Popen(["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits",
-                                              "-l", "1"], stdout=self._file, stderr=subprocess.DEVNULL)
-        return self
-
-    def __exit__(self, *_):
-        if self._process:
-            self._process.terminate()
-            self._process.wait()
-
-    def mean(self):
-        self._file.seek(0)
-        values = [float(line) for line in self._file.read().split() if line.replace(".", "", 1).isdigit()]
-        self._file.close()
-        return statistics.fmean(values) if values else None
-
-
-def execute(command, output, stdout=None):
-    """Runs a command, whose stderr (and stdout, without a file of its own) goes to the file `output`. Throws RunError
-    with the last lines if it fails."""
-    command = [str(word) for word in command]
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    with open(output, "w", encoding="utf-8") as errors, open(stdout or os.devnull, "w", encoding="utf-8") as results:
-        with GpuSampler() as sampler:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=results if stdout else errors, stderr=errors)
-            wall = time.monotonic() - start
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    gpu = sampler.mean()
-    if done.returncode != 0:
-        tail = "\n".join("  | " + line for line in Path(output).read_text(errors="replace").splitlines()[-12:])
-        raise RunError(f"{Path(command[0]).name} ended with code {done.returncode}; see {output}:\n{tail}")
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return Usage(wall, cpu / wall, gpu)
-
+from measured_programs import RunError, execute, program, read_json_lines, write_json
 
 # ---- logs ------------------------------------------------------------------------------------
 
 
 def read_log(path):
-    """The lines of a run log; those that are cut off are left out. Classifications are texts with JSON in it."""
-    lines = []
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from None
-    for line in text.splitlines():
+    """The lines of a run log. Classifications are texts with JSON in it."""
+    def value_of(key, value):
+        if not key.endswith("_classification"):
+            return value
         try:
-            value = json.loads(line)
-            if isinstance(value, dict):
-                lines.append({key: json.loads(one) if key.endswith("_classification") else one
-                              for key, one in value.items()})
-        except ValueError:
-            continue
-    return lines
+            return json.loads(value)
+        except (TypeError, ValueError):
+            return None
+    return [{key: value_of(key, value) for key, value in line.items()} for line in read_json_lines(path)]
 
 
 def number(record, key, source):
@@ -193,13 +119,6 @@ def parameter_counts(output, source):
 # ---- runs ------------------------------------------------------------------------------------
 
 
-def write_json(path, value):
-    """Writes a file that is complete or absent."""
-    draft = path.with_name(path.name + ".new")
-    draft.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(draft, path)
-
-
 def finished(folder, command):
     """The result of the run with this command in `folder`, or None."""
     try:
@@ -285,7 +204,3 @@ def train(folder, method, model, data, rate, seed, steps):
               "cpu": usage.cpu, "gpu": usage.gpu, "wall_s": usage.wall + evaluation_seconds}
     write_json(folder / "result.json", result)
     return result
-
-
-def note(text):
-    print(text, file=sys.stderr, flush=True)

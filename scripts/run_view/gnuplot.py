@@ -14,7 +14,7 @@ MARK_COLOUR, MARK_STYLE = "#888888", "dt 3 lw 1"
 LEVEL_COLOURS = ["#444444", "#a03050", "#007070", "#806000"]
 WIDTH, ROW_HEIGHT, SINGLE_SIZE = 1200, 330, (900, 560)
 TITLE_HEIGHT = 34  # pixels for the title
-PNG_END = b"IEND\xaeB`\x82"
+PICTURE_ENDS = {".svg": b"</svg>", ".png": b"IEND\xaeB`\x82", ".pdf": b"%%EOF"}
 
 
 class GnuplotError(Exception):
@@ -39,6 +39,30 @@ def find_gnuplot():
                           "<dir>/usr/share/fonts</dir></fontconfig>\n")
         environment["FONTCONFIG_FILE"] = str(config)
     return str(program), environment
+
+
+def terminal(out, width, height):
+    """The command that selects the format of the picture `out`; sizes in pixels."""
+    kind = {".png": "pngcairo", ".pdf": "pdfcairo"}.get(out.suffix, "svg")
+    size = f"{width / 96:.3f}in,{height / 96:.3f}in" if kind == "pdfcairo" else f"{width},{height}"
+    points = 10 if kind == "pdfcairo" else 13
+    return f"set terminal {kind} size {size} enhanced font 'DejaVu Sans,{points}'" \
+           + (" background '#ffffff'" if kind == "svg" else "")
+
+
+def write_picture(out, make_script):
+    """Writes the picture `out` by the gnuplot program that make_script(path of a draft) returns. Throws GnuplotError."""
+    program, environment = find_gnuplot()
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        draft = Path(folder, "draft" + out.suffix)
+        done = subprocess.run([program], input=make_script(draft), text=True, encoding="utf-8", env=environment,
+                              capture_output=True)
+        if done.returncode != 0 or not draft.exists() or draft.stat().st_size == 0:
+            raise GnuplotError(f"gnuplot failed:\n{done.stderr}")
+        # gnuplot ends with code 0 if the disk is full.
+        if not draft.read_bytes().rstrip().endswith(PICTURE_ENDS[out.suffix]):
+            raise GnuplotError(f"{out} cannot be written: gnuplot wrote only a part of the picture")
+        os.replace(draft, out)
 
 
 def quote(text):
@@ -148,9 +172,7 @@ def script(panels, marks, runs, out, x, title):
     rows, boxes = layout(len(panels))
     width, height = SINGLE_SIZE if len(panels) == 1 else (WIDTH, ROW_HEIGHT * rows + TITLE_HEIGHT * bool(title))
     panel_fraction = 1 - TITLE_HEIGHT / height if title else 1
-    png = out.suffix == ".png"
-    lines = [f"set terminal {'pngcairo' if png else 'svg'} size {width},{height} enhanced font 'DejaVu Sans,13'"
-             + ("" if png else " background '#ffffff'"),
+    lines = [terminal(out, width, height),
              f"set output {quote(str(out))}", "set encoding utf8",
              "set border 3 lc rgb '#666666'", "set tics nomirror out", "set grid ytics lc rgb '#e4e4e4' lt 1 lw 1",
              f"set key {'tmargin left horizontal' if runs > 1 else 'top right'} noenhanced spacing 1.2 samplen 2.5 "
@@ -178,14 +200,4 @@ def script(panels, marks, runs, out, x, title):
 
 def draw(panels, marks, runs, out, x="step", title=""):
     """Writes the picture; `runs` is the number of runs. Throws GnuplotError."""
-    program, environment = find_gnuplot()
-    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
-        draft = Path(folder, "draft" + out.suffix)
-        done = subprocess.run([program], input=script(panels, marks, runs, draft, x, title), text=True,
-                              encoding="utf-8", env=environment, capture_output=True)
-        if done.returncode != 0 or not draft.exists() or draft.stat().st_size == 0:
-            raise GnuplotError(f"gnuplot failed:\n{done.stderr}")
-        # gnuplot ends with code 0 if the disk is full.
-        if not draft.read_bytes().rstrip().endswith(b"</svg>" if out.suffix == ".svg" else PNG_END):
-            raise GnuplotError(f"{out} cannot be written: gnuplot wrote only a part of the picture")
-        os.replace(draft, out)
+    write_picture(out, lambda draft: script(panels, marks, runs, draft, x, title))
