@@ -213,6 +213,32 @@ TEST_CASE("a log line has only the keys of available readings") {
         R"("gpu_mem_mb":11264.0,"gpu_util":87.0,"gpu_power_w":312.5,"gpu_temp_c":54.0})");
 }
 
+TEST_CASE("--log-ranks adds the use of each rank") {
+  llmc::LogRecord line;
+  llmc::run_thread_ranks(2, [&](llmc::World& world) {
+    llmc::Exchange exchange(world);
+    const double rank = world.rank();
+    const llmc::StepNumbers own{.processors = 1 + rank,
+                                .host_memory = (rank + 1) * (1 << 20),
+                                .gpu_memory = -1,
+                                .gpu_utilisation = 50 + 25.25 * rank};
+    const llmc::RankNumbers numbers(exchange, own);
+    if (exchange.first()) line = llmc::rank_log(numbers, {}, true);
+  });
+  CHECK(from_key(line, "cpu_percent") ==
+        R"("cpu_percent":300.0,"cpu_percent_max":200.0,"cpu_percent_ranks":"100.0 200.0",)"
+        R"("host_mem_mb":3.0,"host_mem_mb_max":2.0,"host_mem_mb_ranks":"1.0 2.0",)"
+        R"("gpu_util_ranks":"50.0 75.2"})");
+}
+
+TEST_CASE("--log-ranks adds the use of a single rank") {
+  llmc::Exchange exchange;
+  const llmc::StepNumbers own{.processors = 0.985, .host_memory = 2.5 * (1 << 20)};
+  CHECK(
+      from_key(rank_log(llmc::RankNumbers(exchange, own), {}, true), "cpu_percent") ==
+      R"("cpu_percent":98.5,"cpu_percent_ranks":"98.5","host_mem_mb":2.5,"host_mem_mb_ranks":"2.5"})");
+}
+
 TEST_CASE("the log has sums, maxima and means over ranks; the parts of a step add up to it") {
   llmc::LogRecord line;
   llmc::run_thread_ranks(2, [&](llmc::World& world) {

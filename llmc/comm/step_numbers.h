@@ -29,6 +29,7 @@ struct StepNumbers {
   PhaseTimes phases{};
   double processors = -1;  // busy cores
   double host_memory = -1, gpu_memory = -1;
+  double gpu_utilisation = -1;  // percent
 };
 
 // Bytes that a rank sends for the decisions and numbers of one step, of N ranks.

@@ -153,6 +153,12 @@ Settings<TrainProgram> output_rows() {
        .help = "file for the run log, as JSON lines",
        .special = {.may_differ = "only rank 0 writes it, and scripts name it by the rank",
                    .relocate = relocate_path}},
+      {.flag = "--log-ranks",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.log_ranks); },
+       .help = "log the CPU, GPU and memory use of each rank in every step: cpu_percent_ranks, "
+               "gpu_util_ranks, host_mem_mb_ranks and gpu_mem_mb_ranks",
+       .required_flags = {"--log"},
+       .on_resume = OnResume::process},
       {.flag = "--profile",
        .field = [](auto& s) -> decltype(auto) { return (s.output.profile); },
        .unit = "STEPS",

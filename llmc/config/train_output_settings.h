@@ -37,6 +37,7 @@ struct OutputSettings {
   Value<std::int64_t> stop_after;   // steps after which this process stops; 0: no limit
   Value<std::int64_t> max_skipped;  // consecutive skipped updates at which the run fails
   Value<std::string> log;
+  Value<bool> log_ranks;        // log the use of CPU, GPU and memory of each rank
   Value<std::int64_t> profile;  // number of steps to profile; 0: none
   Value<std::string> profile_out;
   Value<bool> quiet;  // print only results, warnings and errors

@@ -66,7 +66,7 @@ void Trainer::train() {
   Notice::print(mfu_text(peak_, exchange_.ranks()));
   Reporter reporter(config_,
                     flops_per_token(runner_->table(), config_.shape, config_.batch.seq_len),
-                    mfu_meter(), last, exchange_, runner_->context().ranks);
+                    mfu_meter(), data_.train->count(), last, exchange_, runner_->context().ranks);
   Progress& progress = reporter.progress();
   progress.log(run_record(position_, data_, resumed_, planned_memory_));
   for (const std::string& change : changes) {

@@ -23,9 +23,10 @@ std::string skipped_update_text(std::int64_t step, double loss, const OptimizerS
 
 void Progress::step(const StepRecord& r) {
   if (log_) {
-    LogRecord line{{"step", r.step}, {"loss", r.loss},         {"grad_norm", r.grad_norm},
-                   {"lr", r.lr},     {"tokens", r.tokens},     {"tok_per_s", r.tok_per_s},
-                   {"mfu", r.mfu},   {"mfu_full", r.mfu_full}, {"step_ms", r.step_ms}};
+    LogRecord line{
+        {"step", r.step},         {"loss", r.loss},      {"grad_norm", r.grad_norm}, {"lr", r.lr},
+        {"tokens", r.tokens},     {"epoch", r.epoch},    {"tok_per_s", r.tok_per_s}, {"mfu", r.mfu},
+        {"mfu_full", r.mfu_full}, {"step_ms", r.step_ms}};
     if (r.loss_scale > 0) line.emplace_back("loss_scale", r.loss_scale);
     if (!r.qat.empty()) line.emplace_back("qat", r.qat);
     line.insert(line.end(), r.more.begin(), r.more.end());

@@ -19,6 +19,7 @@ struct StepRecord {
   std::int64_t step = 0;  // steps done, including this one
   double loss = 0, grad_norm = 0, lr = 0;
   std::int64_t tokens = 0;  // tokens trained on so far, including those before a resume
+  double epoch = 0;         // samples so far / samples of an epoch
   double tok_per_s = 0;
   // Fractions of the peak: attention causal, or full. Not a number: more than the peak.
   double mfu = 0, mfu_full = 0;

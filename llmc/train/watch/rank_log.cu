@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -20,28 +21,54 @@ double tenths(double value) {
   return std::round(10 * value) / 10;
 }
 
-// The sum over ranks as `key`, with several ranks also the maximum as `key`_max. Nothing if a rank
-// does not know its value.
-template <class Number>
-void append_sum(LogRecord& line, const std::string& key, const RankNumbers& numbers, double factor,
-                const Number& number) {
-  if (numbers.largest([&](const StepNumbers& rank) { return -number(rank); }) > 0) return;
-  line.emplace_back(key, tenths(factor * numbers.sum(number)));
-  if (numbers.ranks().size() == 1) return;
-  line.emplace_back(key + "_max", tenths(factor * numbers.largest(number)));
+// A number about each rank, in the unit of the log.
+struct RankValue {
+  const char* key;
+  double StepNumbers::*number;  // -1: unknown
+  double factor;                // from the number's unit
+};
+
+constexpr double kPerMebibyte = 1.0 / (1 << 20);
+constexpr RankValue kCpu = {"cpu_percent", &StepNumbers::processors, 100};
+constexpr RankValue kHostMemory = {"host_mem_mb", &StepNumbers::host_memory, kPerMebibyte};
+constexpr RankValue kGpuMemory = {"gpu_mem_mb", &StepNumbers::gpu_memory, kPerMebibyte};
+constexpr RankValue kGpuUtilisation = {"gpu_util", &StepNumbers::gpu_utilisation, 1};
+
+bool all_known(const RankNumbers& numbers, const RankValue& value) {
+  return std::ranges::all_of(numbers.ranks(),
+                             [&](const StepNumbers& rank) { return rank.*value.number >= 0; });
 }
 
-// Like append_sum, and with several ranks also the value of each rank as the text `key`_ranks.
-template <class Number>
-void append_memory(LogRecord& line, const std::string& key, const RankNumbers& numbers,
-                   const Number& number) {
-  constexpr double kPerMebibyte = 1.0 / (1 << 20);
-  const std::size_t before = line.size();
-  append_sum(line, key, numbers, kPerMebibyte, number);
-  if (line.size() == before || numbers.ranks().size() == 1) return;
-  std::vector<double> bytes;
-  for (const StepNumbers& rank : numbers.ranks()) bytes.push_back(number(rank));
-  line.emplace_back(key + "_ranks", mebibytes_of_ranks(bytes));
+// The sum over ranks, with several ranks also the maximum as `key`_max. Nothing if a rank does not
+// know its value.
+void append_sum(LogRecord& line, const RankNumbers& numbers, const RankValue& value) {
+  if (!all_known(numbers, value)) return;
+  const auto number = [&](const StepNumbers& rank) { return rank.*value.number; };
+  line.emplace_back(value.key, tenths(value.factor * numbers.sum(number)));
+  if (numbers.ranks().size() == 1) return;
+  line.emplace_back(std::string(value.key) + "_max",
+                    tenths(value.factor * numbers.largest(number)));
+}
+
+// The value of each rank as the text `key`_ranks. Nothing if a rank does not know its value.
+void append_ranks(LogRecord& line, const RankNumbers& numbers, const RankValue& value) {
+  if (!all_known(numbers, value)) return;
+  std::vector<double> values;
+  for (const StepNumbers& rank : numbers.ranks())
+    values.push_back(value.factor * (rank.*value.number));
+  line.emplace_back(std::string(value.key) + "_ranks", text_of_ranks(values));
+}
+
+// Memory has the text of all ranks always if there are several, the rest only if `by_rank`.
+void append_usage(LogRecord& line, const RankNumbers& numbers, bool by_rank) {
+  const bool memory_by_rank = by_rank || numbers.ranks().size() > 1;
+  append_sum(line, numbers, kCpu);
+  if (by_rank) append_ranks(line, numbers, kCpu);
+  for (const RankValue& memory : {kHostMemory, kGpuMemory}) {
+    append_sum(line, numbers, memory);
+    if (memory_by_rank) append_ranks(line, numbers, memory);
+  }
+  if (by_rank) append_ranks(line, numbers, kGpuUtilisation);
 }
 
 // Nothing if no rank has moved offloaded state.
@@ -57,21 +84,27 @@ void append_offload(LogRecord& line, const RankNumbers& numbers) {
 
 }  // namespace
 
-std::string mebibytes_of_ranks(const std::vector<double>& bytes) {
+std::string text_of_ranks(const std::vector<double>& numbers) {
   std::string text;
-  for (const double of_rank : bytes) {
-    text += (text.empty() ? "" : " ") + number_text("%.1f", of_rank / (1 << 20));
+  for (const double number : numbers) {
+    text += (text.empty() ? "" : " ") + number_text("%.1f", number);
   }
   return text;
+}
+
+std::string mebibytes_of_ranks(std::vector<double> bytes) {
+  for (double& of_rank : bytes) of_rank *= kPerMebibyte;
+  return text_of_ranks(bytes);
 }
 
 void set_usage(StepNumbers& numbers, const ResourceUsage& usage) {
   numbers.processors = usage.processors.value_or(-1);
   numbers.host_memory = usage.host_memory.value_or(-1);
   numbers.gpu_memory = usage.gpu.memory.value_or(-1);
+  numbers.gpu_utilisation = usage.gpu.utilisation.value_or(-1);
 }
 
-LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
+LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own, bool by_rank) {
   LogRecord line;
   line.emplace_back("ranks", std::ssize(numbers.ranks()));
   const auto append_bytes = [&](const char* key, std::int64_t StepNumbers::*bytes) {
@@ -111,9 +144,7 @@ LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own) {
   line.emplace_back("comm_ms_dp", data_ms);
   line.emplace_back("token_hash", checksum_text(numbers.token_hash()));
 
-  append_sum(line, "cpu_percent", numbers, 100, [](const StepNumbers& r) { return r.processors; });
-  append_memory(line, "host_mem_mb", numbers, [](const StepNumbers& r) { return r.host_memory; });
-  append_memory(line, "gpu_mem_mb", numbers, [](const StepNumbers& r) { return r.gpu_memory; });
+  append_usage(line, numbers, by_rank);
   const auto append_known = [&](const char* key, std::optional<double> value) {
     if (value) line.emplace_back(key, tenths(*value));
   };

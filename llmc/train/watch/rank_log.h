@@ -11,8 +11,11 @@
 
 namespace llmc {
 
-// "100.0 99.5": the memory of each rank in MiB, as the log has it. Lines of the log have no lists.
-std::string mebibytes_of_ranks(const std::vector<double>& bytes);
+// "100.0 99.5": a number of each rank, as the log has it. Lines of the log have no lists.
+std::string text_of_ranks(const std::vector<double>& numbers);
+
+// The memory of each rank in MiB.
+std::string mebibytes_of_ranks(std::vector<double> bytes);
 
 // Sets the numbers about this rank's resources. -1: unknown.
 void set_usage(StepNumbers& numbers, const ResourceUsage& usage);
@@ -27,7 +30,8 @@ void set_usage(StepNumbers& numbers, const ResourceUsage& usage);
 // optimizer_ms, data_ms, other_ms; the parts comm_ms_tp, comm_ms_pp and comm_ms_dp of comm_ms;
 // token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one core), host_mem_mb and
 // gpu_mem_mb (MiB), each as sum and maximum over ranks, and memory also per rank; and of rank 0's
-// GPU gpu_util (percent), gpu_power_w, gpu_temp_c.
-LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own);
+// GPU gpu_util (percent), gpu_power_w, gpu_temp_c. `by_rank` (--log-ranks) adds the texts
+// cpu_percent_ranks and gpu_util_ranks, and the memory of a single rank as such a text.
+LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own, bool by_rank = false);
 
 }  // namespace llmc

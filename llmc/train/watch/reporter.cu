@@ -25,13 +25,14 @@ StepRecord Reporter::record(const RunPosition& position, const StepResult& resul
           .grad_norm = static_cast<double>(result.optimizer.gradient_norm),
           .lr = result.learning_rate,
           .tokens = position.tokens,
+          .epoch = static_cast<double>(position.samples) / static_cast<double>(epoch_samples_),
           .tok_per_s = tok_per_s,
           .mfu = mfu_.fraction(rank_tok_per_s * flops_.causal),
           .mfu_full = mfu_.fraction(rank_tok_per_s * flops_.full),
           .step_ms = step_ms,
           .loss_scale = static_cast<double>(result.optimizer.step_loss_scale),
           .qat = config_.quantized_pass(position.step).weights ? choice_name(config_.qat.mode) : "",
-          .more = rank_log(numbers, usage)};
+          .more = rank_log(numbers, usage, config_.output.log_ranks)};
 }
 
 void Reporter::report_skipped(std::int64_t step, const StepResult& result) {

@@ -26,12 +26,14 @@ namespace llmc {
 
 class Reporter {
  public:
-  // `flops` is that of the model, `mfu` has the peak of a rank's device. The run ends at
-  // `last_step`. Only rank 0 writes a log and profiles.
+  // `flops` is that of the model, `mfu` has the peak of a rank's device. An epoch has
+  // `epoch_samples` samples. The run ends at `last_step`. Only rank 0 writes a log and profiles.
   Reporter(const RunConfig& config, const FlopsPerToken& flops, MfuMeter mfu,
-           std::int64_t last_step, Exchange& exchange, const Ranks& ranks)
+           std::int64_t epoch_samples, std::int64_t last_step, Exchange& exchange,
+           const Ranks& ranks)
       : config_(config),
         flops_(flops),
+        epoch_samples_(epoch_samples),
         mfu_(std::move(mfu)),
         exchange_(exchange),
         ranks_(ranks),
@@ -93,6 +95,7 @@ class Reporter {
 
   const RunConfig& config_;
   FlopsPerToken flops_;
+  std::int64_t epoch_samples_;
   MfuMeter mfu_;
   Exchange& exchange_;
   const Ranks& ranks_;
