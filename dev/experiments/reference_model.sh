@@ -54,46 +54,10 @@ done
 mkdir -p "$out"
 
 echo "== tokenizer: $out/tokenizer" >&2
-python3 - "$vocabulary" "$out/tokenizer" <<'EOF'
-import json, sys
-from pathlib import Path
-MERGES = 3840
-source, out = map(Path, sys.argv[1:])
-ids = json.loads((source / "encoder.json").read_text(encoding="utf-8"))
-lines = (source / "vocab.bpe").read_text(encoding="utf-8").splitlines()
-merges = [line for line in lines if line and not line.startswith("#version")][:MERGES]
-kept = {token: i for token, i in ids.items() if i < 256 + MERGES}
-# Ids 0 to 255 are the bytes, and the others are the results of the merges in their order.
-expected = ["".join(merge.split()) for merge in merges]
-if len(merges) != MERGES or sorted(kept.values()) != list(range(256 + MERGES)) or \
-        [token for token, i in sorted(kept.items(), key=lambda item: item[1])][256:] != expected:
-    sys.exit("reference_model.sh: encoder.json and vocab.bpe are not GPT-2's")
-kept["<|endoftext|>"] = 256 + MERGES
-out.mkdir(parents=True, exist_ok=True)
-(out / "vocab.json").write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8")
-(out / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
-EOF
+python3 dev/experiments/small_gpt2.py tokenizer "$vocabulary" "$out/tokenizer"
 
 echo "== documents and tokens of $texts" >&2
-python3 - "$texts" "$out/documents.jsonl" "$divide" <<'EOF'
-import json, sys
-from pathlib import Path
-SIZE = 8000
-texts, out, divide = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-pieces = []
-for path in sorted(texts.glob("*.txt")):
-    piece, size = [], 0
-    for line in path.read_bytes().decode("utf-8", errors="replace").splitlines(keepends=True):
-        piece.append(line)
-        size += len(line.encode())
-        if size >= SIZE:
-            pieces.append("".join(piece))
-            piece, size = [], 0
-    if piece:
-        pieces.append("".join(piece))
-pieces = pieces[::divide]
-out.write_text("".join(json.dumps({"text": piece}) + "\n" for piece in pieces), encoding="utf-8")
-EOF
+python3 dev/experiments/small_gpt2.py documents "$texts" "$out/documents.jsonl" "$divide"
 "$tokenize" --force --tokenizer "$out/tokenizer" "$out/documents.jsonl" -o "$out/train.bin" --val "$out/heldout.bin" \
   --val-fraction 0.05 >&2
 

@@ -1,0 +1,108 @@
+"""Flags and model sizes that experiments share."""
+from typing import NamedTuple
+
+from studies.inputs import Shape
+from studies.runs import WARMUP_STEPS, Spec
+
+LEARNING_RATE, SEED = 1e-3, 1
+COST_STEPS, COST_SAMPLES = 4, 32
+EPOCH_WINDOWS = 2048      # of the scaling experiments
+
+
+class Scale(NamedTuple):
+    """Sizes for a device: large enough that a step is mostly computation, small enough for a study in minutes."""
+    shape: Shape
+    dtype: str
+    max_micro_batch: int
+    batches: tuple       # global batches of strong scaling
+    rank_batches: tuple  # batches per rank of weak scaling
+
+
+HOST = Scale(Shape(4, 4, 128, 64), "fp32", 128, (64, 128), (32, 64))
+CUDA = Scale(Shape(12, 12, 768, 1024, 50257), "bf16", 16, (64, 128), (32, 64))
+
+
+def micro_batches(samples, most, at_least=1):
+    """(micro-batch, number of them) for `samples` of a data rank."""
+    count = at_least
+    while samples % count != 0 or samples // count > most:
+        count += 1
+    return samples // count, count
+
+
+def scale_facts(study):
+    shape = study.scale.shape
+    return {"shape": shape._asdict(), "dtype": study.scale.dtype, "ranks": study.ranks, "cores": cores_per_rank(study),
+            "max_micro_batch": study.scale.max_micro_batch, "peers": study.peers, "all_cores": len(study.machine.cores)}
+
+
+def model_text(facts):
+    return f"{Shape(**facts['shape']).text()}; {facts['dtype']}, AdamW."
+
+
+def cores_per_rank(study):
+    """Equal for all rows of a table."""
+    return max(1, len(study.machine.cores) // max(study.ranks))
+
+
+class Training(NamedTuple):
+    """A training run: global batch, number of data ranks, steps, windows of an epoch, flags of the layout."""
+    name: str
+    batch: int
+    steps: int
+    windows: int
+    ranks: int = 1
+    data_ranks: int = 1
+    cores: int = 1
+    layout: tuple = ()
+    at_least: int = 1     # micro-batches
+    seed: int = SEED
+    grad_clip: float = 1.0
+    repeat: int = 1
+
+
+def shared_flags(study, run):
+    """Flags that both programs have, and their input files."""
+    inputs, shape = study.inputs, study.scale.shape
+    paths = [inputs.weights(shape), inputs.windows(run.windows, shape.T)]
+    micro, count = micro_batches(run.batch // run.data_ranks, study.scale.max_micro_batch, run.at_least)
+    flags = ["--init-from", paths[0], "--train", paths[1], "--device", "cpu" if study.machine.device == "host" else "cuda",
+             "--dtype", study.scale.dtype, "--batch-size", micro, "--grad-accum", count, "--seq-len", shape.T, "--steps",
+             run.steps, "--lr", LEARNING_RATE, "--warmup", 0, "--schedule", "constant", "--weight-decay", 0.1,
+             "--grad-clip", run.grad_clip, "--seed", run.seed, "--log", "{run}/log.jsonl"]
+    return flags, paths
+
+
+def our_run(study, run):
+    flags, paths = shared_flags(study, run)
+    flags[flags.index("--device") + 1] = study.machine.device
+    paths += [study.inputs.validation(study.scale.shape.T)]
+    flags += ["--val", paths[-1], "--tokenizer", study.inputs.tokenizer(), "--eval-every", 0, "--sample-every", 0,
+              "--log-ranks"]
+    if study.machine.device == "host":
+        flags += ["--peak-tflops", 1]  # so that it is not measured
+    return make_spec(study, "ours", run, [*flags, *run.layout], paths)
+
+
+def peer_run(study, run, strategy):
+    flags, paths = shared_flags(study, run)
+    return make_spec(study, "pytorch", run, [*flags, "--strategy", strategy, "--rendezvous", "{run}/rendezvous",
+                                             *run.layout], paths)
+
+
+def make_spec(study, side, run, flags, paths):
+    return Spec(run.name, side, tuple(map(str, flags)), run.ranks, run.cores, run.seed, run.repeat, run.steps, run.batch,
+                tuple((str(path), study.inputs.hash_of(path)) for path in paths))
+
+
+def cost_runs(study, facts):
+    """A short run of each side, from which costs are predicted."""
+    run = Training("cost-ours", COST_SAMPLES, COST_STEPS, EPOCH_WINDOWS, cores=facts["cores"])
+    runs = [our_run(study, run)]
+    if not study.peers:
+        runs.append(peer_run(study, run._replace(name="cost-pytorch"), "plain"))
+    return runs
+
+
+def timed_steps(samples, batch):
+    return WARMUP_STEPS + max(1, samples // batch)

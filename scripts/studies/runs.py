@@ -1,0 +1,195 @@
+"""A run of a study: its settings, its folder, its start, and what its log says.
+
+A run has a folder: command.txt, output.txt, log.jsonl, of our program also plan.txt (--dry-run), and result.json, which
+is written last. The folder's name has a hash of the settings and of the programs, so a run with equal settings is found
+again, also by another experiment.
+"""
+import hashlib
+import json
+import os
+import shutil
+import statistics
+from pathlib import Path
+from typing import NamedTuple
+
+from measured_programs import ROOT, RunError, execute, note, program, read_json_lines, write_json
+from studies.machine import MAX_LOAD, MEASURED, LoadMeter, file_hash
+
+PEERS = ROOT / "dev/peers"
+PEER_FILES = ("train_distributed.py", "gpt2.py", "windows.py", "files.py", "token_files.py")
+PIN = Path(__file__).resolve().parent / "pin.sh"
+WARMUP_STEPS = 2  # at the start of every timed run: not timed
+
+
+class Spec(NamedTuple):
+    """A run. `flags` are words; {run} in one stands for the folder. `inputs`: paths among the flags, and the hash of
+    each, which replaces the path in the settings."""
+    name: str            # without the repeat
+    side: str            # ours or pytorch
+    flags: tuple
+    ranks: int = 1
+    cores: int = 1       # per rank
+    seed: int = 1
+    repeat: int = 1
+    steps: int = 0
+    samples: int = 0     # per step, of all ranks
+    inputs: tuple = ()   # (path, hash)
+    timed: bool = True
+
+    def label(self):
+        return f"{self.name}, repeat {self.repeat}" if self.timed else f"{self.name}, seed {self.seed}"
+
+
+class Launcher:
+    """Starts programs as ranks on their cores."""
+
+    def __init__(self, machine, words=None):
+        self._machine, self._words = machine, words
+
+    def is_local(self):
+        return self._words is None
+
+    def command(self, spec, words):
+        pinned = [PIN, spec.cores, ",".join(map(str, self._machine.cores)), *words]
+        if self._words is None:
+            return pinned if spec.ranks == 1 else [ROOT / "scripts/run.sh", "-np", spec.ranks, *pinned]
+        return [*(word.replace("{ranks}", str(spec.ranks)) for word in self._words), *pinned]
+
+
+def python():
+    return os.environ.get("PYTHON") or "python3"
+
+
+class Runner:
+    """Makes runs in OUT/logs, or finds them there."""
+
+    def __init__(self, out, machine, launcher):
+        self._logs, self._machine, self._launcher = out / "logs", machine, launcher
+        self._peer_hash = hashlib.sha256("".join(file_hash(PEERS / name) for name in PEER_FILES).encode()).hexdigest()[:16]
+
+    def settings(self, spec):
+        """Everything that the result of the run depends on."""
+        flags = [str(word) for word in spec.flags]
+        for path, digest in spec.inputs:
+            flags = [word.replace(str(path), digest) for word in flags]
+        return {"side": spec.side, "flags": flags, "ranks": spec.ranks, "cores": spec.cores, "repeat": spec.repeat,
+                "program": self._machine.program if spec.side == "ours" else self._peer_hash,
+                "device": self._machine.device, "machine": self._machine.description()}
+
+    def folder(self, spec):
+        digest = hashlib.sha256(json.dumps(self.settings(spec), sort_keys=True).encode()).hexdigest()[:12]
+        return self._logs / f"{spec.name}-{digest}"
+
+    def find(self, spec):
+        """The result of a finished run, or None. A run that failed is made again."""
+        result = Result(self.folder(spec))
+        return result if result.exists() and not result.error else None
+
+    def _command(self, spec, folder):
+        start = [program("train_gpt2")] if spec.side == "ours" else [python(), PEERS / "train_distributed.py"]
+        words = [str(word).replace("{run}", str(folder)) for word in (*start, *spec.flags)]
+        return [str(word) for word in self._launcher.command(spec, words)]
+
+    def _execute(self, spec, folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        command = self._command(spec, folder)
+        (folder / "command.txt").write_text(" ".join(command) + "\n", encoding="utf-8")
+        threads = str(spec.cores)
+        environment = {"LLMC_HOST_THREADS": threads, "OMP_NUM_THREADS": threads if spec.side == "pytorch" else "1"}
+        if spec.side == "ours":
+            plan = [program("train_gpt2"), *spec.flags, "--ranks", spec.ranks, "--dry-run"]
+            execute(plan, folder / "plan-errors.txt", folder / "plan.txt")
+        with LoadMeter() as meter:
+            usage = execute(command, folder / "output.txt", environment=environment)
+        load = meter.elsewhere() if self._launcher.is_local() else None
+        if not [line for line in read_json_lines(folder / "log.jsonl") if "loss" in line]:
+            raise RunError(f"{folder / 'log.jsonl'} has no step")
+        return usage, load
+
+    def run(self, spec):
+        """The result of the run. A peer that fails has a result with an error; our program raises it."""
+        folder, evidence = self.folder(spec), self._machine.evidence(spec.ranks, spec.cores)
+        facts = {"name": spec.name, "side": spec.side, "ranks": spec.ranks, "cores": spec.cores, "seed": spec.seed,
+                 "repeat": spec.repeat, "settings": self.settings(spec), "evidence": evidence,
+                 "device": self._machine.description(), "commit": self._machine.commit}
+        try:
+            usage, load = self._execute(spec, folder)
+            if evidence == MEASURED and spec.timed and load is not None and load > MAX_LOAD:
+                note(f"{spec.label()}: other programs used {load:.1f} cores; the run is repeated")
+                usage, load = self._execute(spec, folder)
+        except RunError as error:
+            if spec.side == "ours":
+                raise
+            write_json(folder / "result.json", {**facts, "error": last_line(folder, error)})
+            return Result(folder)
+        busy = evidence == MEASURED and load is not None and load > MAX_LOAD
+        write_json(folder / "result.json", {**facts, "wall_s": usage.wall, "cpu": usage.cpu, "gpu": usage.gpu,
+                                            "load_elsewhere": load, "busy": busy})
+        return Result(folder)
+
+
+def last_line(folder, error):
+    """The last line that a program printed, or else the error."""
+    try:
+        lines = (folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    named = [line for line in lines if "Error" in line or "error" in line]
+    return (named or lines or [str(error)])[-1].strip()[:300]
+
+
+class Result:
+    """What a run left in its folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        try:
+            self.facts = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            self.facts = {}
+        self._steps = None
+
+    def exists(self):
+        return bool(self.facts)
+
+    @property
+    def error(self):
+        return self.facts.get("error")
+
+    @property
+    def busy(self):
+        return bool(self.facts.get("busy"))
+
+    def steps(self):
+        """The lines of training steps."""
+        if self._steps is None:
+            self._steps = [line for line in read_json_lines(self.folder / "log.jsonl") if "loss" in line]
+        return self._steps
+
+    def first_line(self):
+        """The line of settings, or {}."""
+        return next((line for line in read_json_lines(self.folder / "log.jsonl") if "run" in line), {})
+
+    def timed_sum(self, *keys):
+        """Seconds of the timed steps; several keys, in milliseconds, are added. None if a step lacks one."""
+        steps = self.steps()[WARMUP_STEPS:]
+        if not steps or any(not isinstance(step.get(key), (int, float)) for step in steps for key in keys):
+            return None
+        return sum(step[key] for step in steps for key in keys) / 1000
+
+    def peak_mib(self):
+        """The largest memory in use of a rank, on the device."""
+        for key in ("gpu_mem_mb_ranks", "host_mem_mb_ranks"):
+            texts = [step[key] for step in self.steps() if isinstance(step.get(key), str)]
+            if texts:
+                return max(float(word) for text in texts for word in text.split())
+        return None
+
+
+def spread(values):
+    """{"median", "min", "max", "values"} of the values that are known; None without any."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return {"median": statistics.median(known), "min": min(known), "max": max(known), "values": known}

@@ -1,0 +1,99 @@
+"""A table as Markdown, CSV, JSON and LaTeX."""
+import csv
+import io
+import json
+
+from measured_programs import write_text
+from studies.tables import EXACT, Footnotes, cell_with_reason, middle
+
+
+def markdown(table):
+    """The table and its footnotes and notes, without a heading."""
+    footnotes, columns = Footnotes(), table.all_columns()
+    lines = ["| " + " | ".join(column.title for column in columns) + " |",
+             "|" + "|".join("---" if column.kind == "text" or i == 0 else "---:" for i, column in enumerate(columns)) + "|"]
+    for row in table.rows:
+        cells = []
+        for column in columns:
+            text, mark = cell_with_reason(table, row, column, footnotes)
+            cells.append(text + (f" [{mark}]" if mark else ""))
+        lines.append("| " + " | ".join(cells) + " |")
+    notes = [f"**MARKED: {problem}**" for problem in table.problems] \
+        + [f"[{number}] {reason}" for number, reason in footnotes.items()] + table.notes
+    return "\n".join(lines) + ("\n\n" + "\n".join(f"- {note}" for note in notes) if notes else "")
+
+
+def csv_text(table):
+    """All digits. Cells of repeats have columns for the median, the minimum and the maximum."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = [*table.all_columns()]
+    spreads = {column.key for column in columns for row in table.rows if isinstance(table.value(row, column.key), dict)}
+    header = []
+    for column in columns:
+        header += [column.key] + ([column.key + "_min", column.key + "_max"] if column.key in spreads else [])
+    writer.writerow([*header, "device", "commit"])
+    for row in table.rows:
+        cells = []
+        for column in columns:
+            value = table.value(row, column.key)
+            cells.append("" if middle(value) is None else middle(value))
+            if column.key in spreads:
+                ends = (value["min"], value["max"]) if isinstance(value, dict) else ("", "")
+                cells += ends
+        writer.writerow([*cells, table.device, table.commit])
+    return out.getvalue()
+
+
+def json_value(table):
+    columns = table.all_columns()
+    return {"name": table.name, "title": table.title, "device": table.device, "commit": table.commit,
+            "columns": [{"key": column.key, "title": column.title, "kind": column.kind} for column in columns],
+            "rows": [{**{column.key: table.value(row, column.key) for column in columns}, "why": row.why}
+                     for row in table.rows],
+            "notes": table.notes, "problems": table.problems}
+
+
+def exact_part(value):
+    """The exact cells of a table's JSON: they are equal in every run of the same settings on the same machine."""
+    keys = [column["key"] for column in value["columns"] if column["kind"] == EXACT]
+    return [{key: row[key] for key in keys} for row in value["rows"]]
+
+
+LATEX_ESCAPES = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+                 "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--", "×": r"$\times$",
+                 "±": r"$\pm$", "…": r"\ldots{}"}
+
+
+def latex_text(text):
+    return "".join(LATEX_ESCAPES.get(character, character) for character in str(text))
+
+
+def latex(table):
+    """A table environment for the package booktabs, with caption and label."""
+    footnotes, columns = Footnotes(), table.all_columns()
+    rows = []
+    for row in table.rows:
+        cells = []
+        for column in columns:
+            text, mark = cell_with_reason(table, row, column, footnotes)
+            cells.append(latex_text(text) + (rf"\textsuperscript{{{mark}}}" if mark else ""))
+        rows.append(" & ".join(cells) + r" \\")
+    alignment = "".join("l" if column.kind == "text" or i == 0 else "r" for i, column in enumerate(columns))
+    kinds = ", ".join(table.kinds_of_evidence()) or "no rows"
+    caption = f"{table.title}. {table.device}, commit {table.commit}; evidence: {kinds}."
+    notes = [rf"\textbf{{Marked: {latex_text(problem)}}}" for problem in table.problems]
+    notes += [rf"\textsuperscript{{{number}}} {latex_text(reason)}" for number, reason in footnotes.items()]
+    lines = [r"% Needs \usepackage{booktabs}.", r"\begin{table}", r"  \centering", r"  \footnotesize",
+             rf"  \caption{{{latex_text(caption)}}}", rf"  \label{{tab:{table.name}}}", rf"  \begin{{tabular}}{{{alignment}}}",
+             r"    \toprule", "    " + " & ".join(latex_text(column.title) for column in columns) + r" \\",
+             r"    \midrule", *("    " + row for row in rows), r"    \bottomrule", r"  \end{tabular}",
+             *(rf"  \par {note}" for note in notes), r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def write_table(folder, table):
+    """Writes NAME.csv, NAME.json and NAME.tex."""
+    write_text(folder / f"{table.name}.csv", csv_text(table))
+    write_text(folder / f"{table.name}.json", json.dumps(json_value(table), indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / f"{table.name}.tex", latex(table))
