@@ -226,6 +226,8 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script gpu_check_generation test/test_gpu_check_generation.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
     script study test/test_study.py ${case_filter:+"$case_filter"}
+    script study_experiments test/test_study_experiments.py ${case_filter:+"$case_filter"}
+    script study_report test/test_study_report.py ${case_filter:+"$case_filter"}
     script sentiment_script test/test_sentiment_script.py ${case_filter:+"$case_filter"}
     script sentiment_runs test/test_sentiment_runs.py "$out" ${case_filter:+"$case_filter"}
     script mpi_ranks test/test_mpi_ranks.py "$out" ${case_filter:+"$case_filter"}

@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 SHARE = 0.9           # of the budget that a plan may use: the rest is for runs that take longer than planned
-OTHER_SIDE_START = 8.0  # seconds of a peer that was not measured
+PLAN_SECONDS = 0.15   # of a --dry-run
 
 
 class Size(NamedTuple):
@@ -33,11 +33,14 @@ class Costs:
 
     def __init__(self, num_cores, sample_core_seconds, start_seconds):
         """By side: processor seconds of a sample, and of the start of a rank."""
-        self._cores, self._sample, self._start = num_cores, sample_core_seconds, start_seconds
-        self._predicted = dict.fromkeys(sample_core_seconds, 0.0)
-        self._actual = dict.fromkeys(sample_core_seconds, 0.0)
+        self._cores = num_cores
+        self._sample, self._start = {"plan": 0.0, **sample_core_seconds}, {"plan": PLAN_SECONDS, **start_seconds}
+        self._predicted = dict.fromkeys(self._sample, 0.0)
+        self._actual = dict.fromkeys(self._sample, 0.0)
 
     def _raw(self, spec):
+        if spec.side == "plan":
+            return PLAN_SECONDS
         busy = min(spec.ranks * spec.cores, self._cores)
         work = spec.steps * spec.samples * self._sample[spec.side] + spec.ranks * self._start[spec.side]
         # A start uses one core per rank, whatever the rank has.

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from measured_programs import ROOT, RunError, note, program
 from studies.budget import Clock
+from studies.claims import read_claims
 from studies.experiment import Study, make_runs, read_plan, write_results
 from studies.experiments import EXPERIMENTS
 from studies.experiments.common import CUDA, HOST
 from studies.inputs import Inputs
 from studies.machine import find_machine
+from studies.report import write_report
 from studies.runs import Launcher, Runner, python
 
 DESCRIPTION = """Runs experiments of the field, from fresh runs to tables and figures.
@@ -20,6 +22,7 @@ DESCRIPTION = """Runs experiments of the field, from fresh runs to tables and fi
     scripts/study strong                          one experiment
     scripts/study strong weak --budget 40         several, in 40 minutes together
     scripts/study all                             every experiment
+    scripts/study report [DIR...]                 one page of all experiments in DIRs, with a verdict per claim
     scripts/study tables runs/study/strong        write tables and figures again, from the logs alone
 
 Run a command again to continue it; finished runs are not repeated. PYTHON names an interpreter with torch and numpy for
@@ -57,7 +60,7 @@ def parse_command_line():
     names = "".join(f"    {name:12}  {experiment.question}\n" for name, experiment in EXPERIMENTS.items())
     parser = argparse.ArgumentParser(prog="study", description=DESCRIPTION + names, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="+", metavar="NAME", help="experiments, or all, or tables and folders")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="experiments, or all; report or tables, and folders")
     parser.add_argument("--budget", type=positive(float, "minutes"), metavar="MINUTES",
                         help=f"time of all runs; the build and the inputs do not count [{DEFAULT_MINUTES} per experiment]")
     parser.add_argument("--ranks", type=number_list, metavar="LIST",
@@ -125,18 +128,33 @@ def run_experiments(parser, options):
         tables, figures = write_results(experiment, study.out / experiment.name, plan)
         print(f"{experiment.name}: {study.out / experiment.name}/{experiment.name}.md, tables: {len(tables)}, figures: "
               f"{len(figures)}")
+    if options.names == ["all"]:
+        make_report(options, [])
 
 
 def rewrite_tables(parser, folders):
     if not folders:
         parser.error("tables needs folders, such as runs/study/strong")
     for folder in map(Path, folders):
-        plan = read_plan(folder)
-        if plan.get("experiment") not in EXPERIMENTS:
-            raise RunError(f"{folder / 'plan.json'} is of the experiment {plan.get('experiment')!r}; allowed: "
-                           f"{', '.join(EXPERIMENTS)}")
-        write_results(EXPERIMENTS[plan["experiment"]], folder.resolve(), plan)
+        again(folder)
         print(f"{folder}: tables and figures are written")
+
+
+def again(folder):
+    """(tables, figures) of an experiment's folder, written again from its plan and its logs."""
+    plan = read_plan(folder)
+    if plan.get("experiment") not in EXPERIMENTS:
+        raise RunError(f"{folder / 'plan.json'} is of the experiment {plan.get('experiment')!r}; allowed: "
+                       f"{', '.join(EXPERIMENTS)}")
+    return write_results(EXPERIMENTS[plan["experiment"]], folder.resolve(), plan)
+
+
+def make_report(options, folders):
+    folders = [Path(folder) for folder in folders] or [options.out]
+    out = options.out / "report.html"
+    options.out.mkdir(parents=True, exist_ok=True)
+    count = write_report(out, folders, EXPERIMENTS, read_claims(), again)
+    print(f"{out}: experiments: {count}")
 
 
 def main():
@@ -144,6 +162,8 @@ def main():
     try:
         if options.names[0] == "tables":
             rewrite_tables(parser, options.names[1:])
+        elif options.names[0] == "report":
+            make_report(options, options.names[1:])
         else:
             run_experiments(parser, options)
     except RunError as error:

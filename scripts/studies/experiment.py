@@ -13,6 +13,9 @@ from studies.table_files import markdown, write_table
 from studies.tables import Row, middle
 
 
+NOTED_PLANS = 50  # one plan in so many is reported
+
+
 class Experiment:
     """An experiment. `facts` are JSON: what the runs and the tables share. tables() and figures() read only facts and
     results, so that both can be made again elsewhere."""
@@ -182,6 +185,8 @@ def make_runs(experiment, study, clock, seconds):
                 costs.add(spec, result.facts["wall_s"])
             remaining = sum(costs.seconds(one) for one in runs[index + 1:] if study.runner.find(one) is None)
             outcome = result.error or f"{result.facts['wall_s']:.1f} s"
+            if spec.side == "plan" and index % NOTED_PLANS:
+                continue
             note(f"{experiment.name}: {index + 1}/{len(runs)} {spec.label()}: {outcome}; ETA {remaining / 60:.1f} min")
     if left_out:
         dropped.append(f"{len(left_out)} repeats were left out at the end, because the time was used up.")
@@ -189,7 +194,7 @@ def make_runs(experiment, study, clock, seconds):
             "size": size._asdict(), "dropped": dropped, "device": study.machine.description(),
             "commit": study.machine.commit, "peers": study.peers,
             "runs": [{"name": spec.name, "repeat": spec.repeat, "seed": spec.seed, "ranks": spec.ranks,
-                      "evidence": study.machine.evidence(spec.ranks, spec.cores),
+                      "evidence": study.runner.evidence(spec),
                       "folder": study.runner.folder(spec).name} for spec in runs if spec not in left_out]}
     folder = study.out / experiment.name
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measured_programs import ROOT, RunError, execute, note, program, read_json_lines, write_json
-from studies.machine import MAX_LOAD, MEASURED, LoadMeter, file_hash
+from studies.machine import MAX_LOAD, MEASURED, SIMULATED, LoadMeter, file_hash
 
 PEERS = ROOT / "dev/peers"
 PEER_FILES = ("train_distributed.py", "gpt2.py", "windows.py", "files.py", "token_files.py")
@@ -25,7 +25,7 @@ class Spec(NamedTuple):
     """A run. `flags` are words; {run} in one stands for the folder. `inputs`: paths among the flags, and the hash of
     each, which replaces the path in the settings."""
     name: str            # without the repeat
-    side: str            # ours or pytorch
+    side: str            # ours, pytorch, or plan: --dry-run of our program, without a run
     flags: tuple
     ranks: int = 1
     cores: int = 1       # per rank
@@ -37,7 +37,7 @@ class Spec(NamedTuple):
     timed: bool = True
 
     def label(self):
-        return f"{self.name}, repeat {self.repeat}" if self.timed else f"{self.name}, seed {self.seed}"
+        return f"{self.name}, repeat {self.repeat}" if self.timed else self.name
 
 
 class Launcher:
@@ -73,12 +73,15 @@ class Runner:
         for path, digest in spec.inputs:
             flags = [word.replace(str(path), digest) for word in flags]
         return {"side": spec.side, "flags": flags, "ranks": spec.ranks, "cores": spec.cores, "repeat": spec.repeat,
-                "program": self._machine.program if spec.side == "ours" else self._peer_hash,
+                "program": self._peer_hash if spec.side == "pytorch" else self._machine.program,
                 "device": self._machine.device, "machine": self._machine.description()}
 
     def folder(self, spec):
         digest = hashlib.sha256(json.dumps(self.settings(spec), sort_keys=True).encode()).hexdigest()[:12]
         return self._logs / f"{spec.name}-{digest}"
+
+    def evidence(self, spec):
+        return SIMULATED if spec.side == "plan" else self._machine.evidence(spec.ranks, spec.cores)
 
     def find(self, spec):
         """The result of a finished run, or None. A run that failed is made again."""
@@ -90,16 +93,24 @@ class Runner:
         words = [str(word).replace("{run}", str(folder)) for word in (*start, *spec.flags)]
         return [str(word) for word in self._launcher.command(spec, words)]
 
+    @staticmethod
+    def _plan(spec, folder):
+        """Writes plan.txt."""
+        command = [program("train_gpt2"), *spec.flags, "--dry-run"]
+        ranks = [] if "--ranks" in spec.flags else ["--ranks", spec.ranks]
+        return execute([*command, *ranks], folder / "output.txt", folder / "plan.txt")
+
     def _execute(self, spec, folder):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        if spec.side == "plan":
+            return self._plan(spec, folder), None
         command = self._command(spec, folder)
         (folder / "command.txt").write_text(" ".join(command) + "\n", encoding="utf-8")
         threads = str(spec.cores)
         environment = {"LLMC_HOST_THREADS": threads, "OMP_NUM_THREADS": threads if spec.side == "pytorch" else "1"}
         if spec.side == "ours":
-            plan = [program("train_gpt2"), *spec.flags, "--ranks", spec.ranks, "--dry-run"]
-            execute(plan, folder / "plan-errors.txt", folder / "plan.txt")
+            self._plan(spec, folder)
         with LoadMeter() as meter:
             usage = execute(command, folder / "output.txt", environment=environment)
         load = meter.elsewhere() if self._launcher.is_local() else None
@@ -108,8 +119,8 @@ class Runner:
         return usage, load
 
     def run(self, spec):
-        """The result of the run. A peer that fails has a result with an error; our program raises it."""
-        folder, evidence = self.folder(spec), self._machine.evidence(spec.ranks, spec.cores)
+        """The result of the run. A peer or a plan that fails has a result with an error; a run of ours raises it."""
+        folder, evidence = self.folder(spec), self.evidence(spec)
         facts = {"name": spec.name, "side": spec.side, "ranks": spec.ranks, "cores": spec.cores, "seed": spec.seed,
                  "repeat": spec.repeat, "settings": self.settings(spec), "evidence": evidence,
                  "device": self._machine.description(), "commit": self._machine.commit}

@@ -48,7 +48,8 @@ def csv_text(table):
 def json_value(table):
     columns = table.all_columns()
     return {"name": table.name, "title": table.title, "device": table.device, "commit": table.commit,
-            "columns": [{"key": column.key, "title": column.title, "kind": column.kind} for column in columns],
+            "columns": [{"key": column.key, "title": column.title, "kind": column.kind, "digits": column.digits}
+                        for column in columns],
             "rows": [{**{column.key: table.value(row, column.key) for column in columns}, "why": row.why}
                      for row in table.rows],
             "notes": table.notes, "problems": table.problems}

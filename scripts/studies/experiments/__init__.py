@@ -1,5 +1,7 @@
 """The experiments, in the order in which `all` makes them."""
+from studies.experiments.fits import Fits
 from studies.experiments.scaling import Strong, Weak
 from studies.experiments.strategies import Strategies
+from studies.experiments.zero import Zero
 
-EXPERIMENTS = {experiment.name: experiment for experiment in (Strong(), Weak(), Strategies())}
+EXPERIMENTS = {experiment.name: experiment for experiment in (Strategies(), Strong(), Weak(), Zero(), Fits())}

@@ -95,6 +95,11 @@ def make_spec(study, side, run, flags, paths):
                 tuple((str(path), study.inputs.hash_of(path)) for path in paths))
 
 
+def plan_run(name, flags):
+    """A --dry-run."""
+    return Spec(name, "plan", tuple(map(str, flags)), timed=False)
+
+
 def cost_runs(study, facts):
     """A short run of each side, from which costs are predicted."""
     run = Training("cost-ours", COST_SAMPLES, COST_STEPS, EPOCH_WINDOWS, cores=facts["cores"])

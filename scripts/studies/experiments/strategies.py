@@ -2,7 +2,6 @@
 
 All of them must compute the same losses. Their training state per rank is compared with the formulae of ZeRO, to the byte.
 """
-import re
 from typing import NamedTuple
 
 from studies.budget import Size
@@ -11,14 +10,13 @@ from studies.experiments.common import Training, cost_runs, model_text, our_run,
 from studies.figures import Bars, Curve, Curves
 from studies.inputs import Shape
 from studies.machine import FUNCTIONAL
+from studies.plans import read_plan
 from studies.tables import TIMED, Column, Table, middle
 
 BATCH = 32          # samples of a step
 EPOCH_STEPS = 10    # windows of an epoch / BATCH
 MICRO_BATCHES = 4   # of a pipeline
 ALIGNMENT, STATE_BYTES = 1024, {"weights": 4, "gradients": 4, "moments": 8}  # fp32
-STATE_SEGMENTS = ("weights", "master weights", "gradients", "moments")
-SLOT_SEGMENTS = ("gathered weights", "gradient buckets")
 LOSS_LIMIT = 2e-5   # relative difference of losses to one device
 
 
@@ -80,22 +78,6 @@ def state_formula(shape, strategy):
     return sum(elements * size // (N if divided[name] else 1) for name, size in STATE_BYTES.items())
 
 
-def planned_segments(text):
-    """[{segment: bytes}] of the ranks of a --dry-run."""
-    ranks = []
-    for line in text.splitlines():
-        if match := re.match(r"ranks? (\d+)(?: to (\d+), each)?:$", line):
-            first, last = int(match[1]), int(match[2] or match[1])
-            ranks += [{} for _ in range(last - first + 1)]
-            group = ranks[first:]
-        elif line.startswith("each rank sends") or re.match(r"ranks? .* sends? per step", line):
-            break
-        elif ranks and (match := re.match(r"  ([^:]+): (\d+) bytes", line)):
-            for rank in group:
-                rank[match[1]] = int(match[2])
-    return ranks
-
-
 def ranks_text(n):
     return f"{n} rank{'s' * (n > 1)}"
 
@@ -141,10 +123,8 @@ class Strategies(Experiment):
         if "state_bytes_ranks" in first:  # a peer
             state = [int(word) for word in first["state_bytes_ranks"].split()]
             return {"state": max(state), "slots": None, "planned": None, "peak": result.peak_mib()}
-        plan = [rank for rank in planned_segments((result.folder / "plan.txt").read_text(encoding="utf-8"))]
-        return {"state": max(sum(rank.get(name, 0) for name in STATE_SEGMENTS) for rank in plan),
-                "slots": max(sum(rank.get(name, 0) for name in SLOT_SEGMENTS) for rank in plan),
-                "planned": max(rank["in all"] for rank in plan), "peak": result.peak_mib()}
+        plan = read_plan(result)
+        return {"state": plan.state(), "slots": plan.slots(), "planned": plan.total(), "peak": result.peak_mib()}
 
     def row(self, facts, results, strategy, baseline):
         name = strategy.run_name()
