@@ -49,7 +49,9 @@ class FakeRunner(runs.Runner):
         if spec.side == "plan":
             (folder / "plan.txt").write_text(planned_text(words), encoding="utf-8")
             return Usage(0.1, 1.0, None), None
-        T, data_ranks = 64, spec.ranks if "--tp" not in words and "--pp" not in words else 1
+        T = int(words[words.index("--seq-len") + 1])
+        data_ranks = spec.ranks if "--tp" not in words and "--pp" not in words else 1
+        every = int(words[words.index("--eval-every") + 1]) if "--eval-every" in words else 0
         communication = 10.0 if spec.ranks > 1 else 0.0
         compute = 2.0 * spec.samples / min(spec.ranks, 2)
         lines = [{"step": 0, "run": "started", **({"state_bytes_ranks": "100 90"} if spec.side == "pytorch" else {})}]
@@ -60,6 +62,8 @@ class FakeRunner(runs.Runner):
                           "optimizer_ms": 0.1 * compute, "comm_ms": communication, "bubble_ms": 0.0, "data_ms": 0.0,
                           "other_ms": float(spec.repeat), "comm_bytes": 1000, "comm_bytes_dp": 900 + data_ranks,
                           "host_mem_mb_ranks": "50.0 51.5"})
+            if every and step % every == 0:
+                lines.append({"step": step, "val_loss": 8.0 - 0.01 * step})
         self.change(spec, lines)
         (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         (folder / "plan.txt").write_text(plan_text(spec, words), encoding="utf-8")
@@ -85,13 +89,14 @@ MODEL_PARAMETERS = {"d12": 124e6, "d24": 355e6, "d36": 774e6, "d48": 1558e6, "me
 
 
 def planned_text(words):
-    """What --dry-run prints for a plan, without padding: 2, 4 and 12 bytes per parameter, and 1 MiB per token."""
-    words = [str(word) for word in words]
+    """What --dry-run prints for a plan, without padding: 2, 4 and 12 bytes per parameter, and 1 MiB of activations per
+    token; with standard attention T / 1024 MiB more."""
     value = dict(zip(words, words[1:]))
-    P, n, stage = int(MODEL_PARAMETERS[value["--model"]]), int(value["--ranks"]), int(value.get("--zero", 1))
-    shards = int(value.get("--shard-group", 0)) or n
+    P, n, stage = int(MODEL_PARAMETERS.get(value.get("--model"), 1e6)), int(value["--ranks"]), int(value.get("--zero", 1))
+    shards, T = int(value.get("--shard-group", 0)) or n, int(value["--seq-len"])
+    per_token = 2 ** 20 + (T * 1024 if value.get("--attention") == "standard" else 0)
     sizes = {"weights": 2 * P // (shards if stage == 3 else 1), "gradients": 4 * P // (shards if stage > 1 else 1),
-             "moments": 12 * P // (shards if stage else 1), "activations": int(value["--seq-len"]) * 2 ** 20}
+             "moments": 12 * P // (shards if stage else 1), "activations": int(value["--batch-size"]) * T * per_token}
     sizes["in all"] = sum(sizes.values())
     sent = {"gradients": 4 * P * (n - 1) // n, "weights": 2 * P * (n - 1) // n}
     sent["in all"] = sum(sent.values())

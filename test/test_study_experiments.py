@@ -206,6 +206,68 @@ def test_fits_names_the_largest_model_and_the_longest_sequence(folder):
     expect("not even" in longest.why["length24"], f"{longest.why}")
 
 
+# ---- attention, formats, convergence ---------------------------------------------------------
+
+
+def test_flash_grows_linearly_and_standard_attention_does_not(folder):
+    _, _, (times, longest, gain) = run_experiment(folder, "flash")
+    flash, standard = (rows_of(times, T=8192, way=way)[0] for way in ("flash", "standard"))
+    expect(abs(flash.cells["growth"] - 2) < 1e-9, f"{flash.cells}")
+    expect(abs(standard.cells["growth"] - 2 * 17 / 9) < 1e-9, f"{standard.cells}")  # 1 MiB + T / 1024 MiB per token
+    expect(standard.evidence == "simulated" and "timed up to 4,096" in standard.why["time"], f"{standard}")
+    expect(flash.cells["time"]["median"] > 0 and flash.evidence == "measured", f"{flash}")
+    expect(rows_of(longest, way="flash")[0].cells["fits8"] > rows_of(longest, way="standard")[0].cells["fits8"], "longest")
+    expect(abs(rows_of(gain, T=4096)[0].cells["smaller"] - 5) < 1e-9, f"{gain.rows}")
+
+
+def test_recompute_has_a_row_per_mode_and_attention(folder):
+    _, _, (times, _) = run_experiment(folder, "recompute")
+    expect(len(rows_of(times, T=1024)) == 6, f"{len(rows_of(times, T=1024))}")
+
+
+def test_precision_compares_seeds_with_equal_batches(folder):
+    def change(spec, lines):
+        for line in lines:
+            if "loss" in line:
+                line["loss"] += 0.1 * spec.seed + (0.01 * spec.seed if spec.name == "precision-bf16" else 0)
+    _, _, (table,) = run_experiment(folder, "precision", change=change)
+    bf16, tf32 = rows_of(table, format="bf16")[0], rows_of(table, format="TF32")[0]
+    expect(abs(bf16.cells["difference"] - 0.02) < 1e-9 and abs(bf16.cells["error"] - 0.01 / 3 ** 0.5) < 1e-9, f"{bf16.cells}")
+    expect(bf16.seed == "1, 2, 3" and tf32.why[""] == "a CPU has no TF32", f"{bf16}, {tf32}")
+
+
+def test_one_seed_has_no_standard_error(folder):
+    _, plan, (table,) = run_experiment(folder, "precision", minutes=0.15)
+    expect(len(plan["size"]["points"]) == 1 and plan["dropped"], f"{plan['size']}")
+    row = rows_of(table, format="bf16")[0]
+    expect(row.cells["error"] is None and row.why["error"] == "needs two seeds", f"{row}")
+
+
+def test_batch_finds_where_larger_batches_stop_helping(folder):
+    def change(spec, lines):
+        # A loss that falls with the square root of tokens x batch: larger batches need fewer tokens, up to 16.
+        for line in lines:
+            if "loss" in line:
+                line["loss"] = 8.0 - 1e-3 * (line["tokens"] * min(spec.samples, 16)) ** 0.5
+    _, _, (table, sent) = run_experiment(folder, "batch", change=change)
+    tokens = [row.cells["tokens"] for row in table.rows]
+    expect(tokens[0] > tokens[1] > tokens[2] > tokens[3] and None not in tokens, f"{tokens}")
+    expect("the fewest tokens" in table.notes[-1], table.notes[-1])
+    per_token = [row.cells["per_token"] for row in sent.rows]
+    expect(per_token == sorted(per_token, reverse=True), f"accumulation must send less per token: {per_token}")
+
+
+def test_model_size_finds_the_tokens_to_a_loss(folder):
+    def change(spec, lines):
+        layers = int(spec.flags[spec.flags.index("--layers") + 1]) if "--layers" in spec.flags else 1
+        for line in lines:
+            if "val_loss" in line:
+                line["val_loss"] = 8.0 - 0.01 * layers * line["step"]
+    _, _, (table,) = run_experiment(folder, "model-size", change=change)
+    tokens = [row.cells["tokens2"] for row in table.rows]
+    expect(tokens[0] == 8192 * 64 and tokens[0] > tokens[1] > tokens[2] == tokens[3], f"{tokens}")
+
+
 def test_an_exact_number_that_differs_is_an_error(folder):
     def change(spec, lines):
         lines[-1]["comm_bytes_dp"] += spec.repeat

@@ -11,13 +11,15 @@ PLAN_SECONDS = 0.15   # of a --dry-run
 
 
 class Size(NamedTuple):
-    """Size of an experiment. `samples`: of a timed run, or epochs; `points`: of the sweep."""
+    """Size of an experiment. `samples`, or steps, of a run; `points` of the sweep."""
     samples: int
     points: tuple
     repeats: int
 
     def text(self):
-        return f"{self.samples} samples, points {', '.join(map(str, self.points))}, repeats: {self.repeats}"
+        def words(points):
+            return ", ".join(f"({words(point)})" if isinstance(point, tuple) else str(point) for point in points)
+        return f"length {self.samples}, points {words(self.points)}, repeats {self.repeats}"
 
 
 def shrunk_sizes(samples, points, repeats):
@@ -42,10 +44,9 @@ class Costs:
         if spec.side == "plan":
             return PLAN_SECONDS
         busy = min(spec.ranks * spec.cores, self._cores)
-        work = spec.steps * spec.samples * self._sample[spec.side] + spec.ranks * self._start[spec.side]
+        work = spec.steps * spec.samples * spec.work * self._sample[spec.side] / busy
         # A start uses one core per rank, whatever the rank has.
-        return work / busy if spec.ranks > 1 else spec.steps * spec.samples * self._sample[spec.side] / busy \
-            + self._start[spec.side]
+        return work + self._start[spec.side] * spec.ranks / min(spec.ranks, self._cores)
 
     def ratio(self, side):
         return self._actual[side] / self._predicted[side] if self._predicted[side] else 1.0

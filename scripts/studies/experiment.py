@@ -104,7 +104,9 @@ class Results:
 
     def row(self, name, cells, why=None):
         """A row about the runs `name`."""
-        run = self._runs[name][0][0]
+        run = dict(self._runs[name][0][0])
+        if len({one["seed"] for one, _ in self._runs[name]}) > 1:
+            run["seed"] = ", ".join(sorted({str(one["seed"]) for one, _ in self._runs[name]}))
         why = dict(why or {})
         if not self.finished(name):
             why[""] = self.reason(name)
@@ -176,7 +178,7 @@ def make_runs(experiment, study, clock, seconds):
     for index, spec in enumerate(runs):
         left = seconds - (begin - clock.left())
         result = study.runner.find(spec)
-        if result is None and spec.repeat > 1 and costs.seconds(spec) > left:
+        if result is None and spec.is_repeat() and costs.seconds(spec) > left:
             left_out.append(spec)
             continue
         if result is None:

@@ -18,6 +18,7 @@ from studies.machine import MAX_LOAD, MEASURED, SIMULATED, LoadMeter, file_hash
 PEERS = ROOT / "dev/peers"
 PEER_FILES = ("train_distributed.py", "gpt2.py", "windows.py", "files.py", "token_files.py")
 PIN = Path(__file__).resolve().parent / "pin.sh"
+FIRST_SEED = 1
 WARMUP_STEPS = 2  # at the start of every timed run: not timed
 
 
@@ -29,15 +30,20 @@ class Spec(NamedTuple):
     flags: tuple
     ranks: int = 1
     cores: int = 1       # per rank
-    seed: int = 1
+    seed: int = FIRST_SEED
     repeat: int = 1
     steps: int = 0
     samples: int = 0     # per step, of all ranks
     inputs: tuple = ()   # (path, hash)
     timed: bool = True
+    work: float = 1.0    # of a sample, relative to one of the study's model
+
+    def is_repeat(self):
+        """Whether other runs show the same: it is dropped first if time is short."""
+        return self.repeat > 1 or self.seed > FIRST_SEED
 
     def label(self):
-        return f"{self.name}, repeat {self.repeat}" if self.timed else self.name
+        return f"{self.name}, repeat {self.repeat}" if self.timed else f"{self.name}, seed {self.seed}"
 
 
 class Launcher:
@@ -126,7 +132,7 @@ class Runner:
                  "device": self._machine.description(), "commit": self._machine.commit}
         try:
             usage, load = self._execute(spec, folder)
-            if evidence == MEASURED and spec.timed and load is not None and load > MAX_LOAD:
+            if evidence == MEASURED and load is not None and load > MAX_LOAD:
                 note(f"{spec.label()}: other programs used {load:.1f} cores; the run is repeated")
                 usage, load = self._execute(spec, folder)
         except RunError as error:
@@ -177,6 +183,11 @@ class Result:
         if self._steps is None:
             self._steps = [line for line in read_json_lines(self.folder / "log.jsonl") if "loss" in line]
         return self._steps
+
+    def validation(self):
+        """[(step, validation loss)]"""
+        lines = read_json_lines(self.folder / "log.jsonl")
+        return [(line["step"], line["val_loss"]) for line in lines if isinstance(line.get("val_loss"), (int, float))]
 
     def first_line(self):
         """The line of settings, or {}."""

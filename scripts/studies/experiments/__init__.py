@@ -1,7 +1,11 @@
 """The experiments, in the order in which `all` makes them."""
+from studies.experiments.attention import Flash, Recompute
+from studies.experiments.convergence import Batch, ModelSize
 from studies.experiments.fits import Fits
+from studies.experiments.precision import Precision
 from studies.experiments.scaling import Strong, Weak
 from studies.experiments.strategies import Strategies
 from studies.experiments.zero import Zero
 
-EXPERIMENTS = {experiment.name: experiment for experiment in (Strategies(), Strong(), Weak(), Zero(), Fits())}
+EXPERIMENTS = {experiment.name: experiment for experiment in (
+    Strategies(), Strong(), Weak(), Zero(), Fits(), Flash(), Recompute(), Precision(), Batch(), ModelSize())}

@@ -2,9 +2,9 @@
 from typing import NamedTuple
 
 from studies.inputs import Shape
-from studies.runs import WARMUP_STEPS, Spec
+from studies.runs import FIRST_SEED, WARMUP_STEPS, Spec
 
-LEARNING_RATE, SEED = 1e-3, 1
+LEARNING_RATE, SEEDS = 1e-3, (FIRST_SEED, 2, 3)
 COST_STEPS, COST_SAMPLES = 4, 32
 EPOCH_WINDOWS = 2048      # of the scaling experiments
 
@@ -46,7 +46,8 @@ def cores_per_rank(study):
 
 
 class Training(NamedTuple):
-    """A training run: global batch, number of data ranks, steps, windows of an epoch, flags of the layout."""
+    """A training run: global batch, number of data ranks, steps, windows of an epoch, flags of the layout. A run of another
+    shape than the study's starts from random weights of its seed."""
     name: str
     batch: int
     steps: int
@@ -56,19 +57,28 @@ class Training(NamedTuple):
     cores: int = 1
     layout: tuple = ()
     at_least: int = 1     # micro-batches
-    seed: int = SEED
+    seed: int = FIRST_SEED
     grad_clip: float = 1.0
     repeat: int = 1
+    shape: Shape | None = None   # of the study's scale
+    dtype: str = ""
+    rate: float = LEARNING_RATE
+    evaluate_every: int = 0      # steps between validations
+    timed: bool = True           # repeated; else a run per seed
 
 
 def shared_flags(study, run):
     """Flags that both programs have, and their input files."""
-    inputs, shape = study.inputs, study.scale.shape
-    paths = [inputs.weights(shape), inputs.windows(run.windows, shape.T)]
+    inputs, shape = study.inputs, run.shape or study.scale.shape
+    paths = [inputs.windows(run.windows, shape.T)]
+    model = shape.flags()
+    if run.shape is None:
+        paths.append(inputs.weights(shape))
+        model = ["--init-from", paths[-1]]
     micro, count = micro_batches(run.batch // run.data_ranks, study.scale.max_micro_batch, run.at_least)
-    flags = ["--init-from", paths[0], "--train", paths[1], "--device", "cpu" if study.machine.device == "host" else "cuda",
-             "--dtype", study.scale.dtype, "--batch-size", micro, "--grad-accum", count, "--seq-len", shape.T, "--steps",
-             run.steps, "--lr", LEARNING_RATE, "--warmup", 0, "--schedule", "constant", "--weight-decay", 0.1,
+    flags = [*model, "--train", paths[0], "--device", "cpu" if study.machine.device == "host" else "cuda",
+             "--dtype", run.dtype or study.scale.dtype, "--batch-size", micro, "--grad-accum", count, "--seq-len", shape.T, "--steps",
+             run.steps, "--lr", run.rate, "--warmup", 0, "--schedule", "constant", "--weight-decay", 0.1,
              "--grad-clip", run.grad_clip, "--seed", run.seed, "--log", "{run}/log.jsonl"]
     return flags, paths
 
@@ -76,9 +86,9 @@ def shared_flags(study, run):
 def our_run(study, run):
     flags, paths = shared_flags(study, run)
     flags[flags.index("--device") + 1] = study.machine.device
-    paths += [study.inputs.validation(study.scale.shape.T)]
-    flags += ["--val", paths[-1], "--tokenizer", study.inputs.tokenizer(), "--eval-every", 0, "--sample-every", 0,
-              "--log-ranks"]
+    paths += [study.inputs.validation((run.shape or study.scale.shape).T)]
+    flags += ["--val", paths[-1], "--tokenizer", study.inputs.tokenizer(), "--eval-every", run.evaluate_every,
+              "--sample-every", 0, "--log-ranks"]
     if study.machine.device == "host":
         flags += ["--peak-tflops", 1]  # so that it is not measured
     return make_spec(study, "ours", run, [*flags, *run.layout], paths)
@@ -92,7 +102,14 @@ def peer_run(study, run, strategy):
 
 def make_spec(study, side, run, flags, paths):
     return Spec(run.name, side, tuple(map(str, flags)), run.ranks, run.cores, run.seed, run.repeat, run.steps, run.batch,
-                tuple((str(path), study.inputs.hash_of(path)) for path in paths))
+                tuple((str(path), study.inputs.hash_of(path)) for path in paths), run.timed, work_of(study, run))
+
+
+def work_of(study, run):
+    """Operations of a sample, relative to one of the study's model: products and attention."""
+    def operations(shape):
+        return shape.T * (6 * shape.parameters() + 12 * shape.layers * shape.T * shape.channels)
+    return operations(run.shape) / operations(study.scale.shape) if run.shape else 1.0
 
 
 def plan_run(name, flags):
