@@ -87,6 +87,8 @@ class Evaluation:
     def value(self, rule):
         if "ratio" in rule:
             top, bottom = (self.value(part) for part in rule["ratio"])
+            if bottom == 0:
+                raise Unknown("the value to compare with is 0")
             self.numbers[-2:] = [top / bottom]
             return top / bottom
         for name, choose in (("largest", max), ("smallest", min)):

@@ -76,7 +76,7 @@ class OverLength(Experiment):
         if plan:
             cells |= {"planned": plan.total() / MIB, "activations": plan.largest(["activations"]) / MIB}
         if plan and twice:
-            # Of one sequence: batches of shorter sequences are larger.
+            # Batches of shorter sequences are larger, so sequences are compared.
             per = plan.largest(["activations"]) / batch
             cells["growth"] = twice.largest(["activations"]) / max(1, TOKENS // (2 * T)) / per
         if not results.has(name):
