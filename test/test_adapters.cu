@@ -271,6 +271,7 @@ TEST_SUITE("adapters") {
     const NamedFloats gradients = rig.gradients();
     for (const std::string name : {"h.0.attn.c_attn.lora_A.weight", "h.0.mlp.c_fc.lora_B.weight",
                                    "h.1.mlp.c_proj.lora_A.weight"}) {
+      if (tiny_shapes() && name.find("lora_B") == name.npos) continue;
       CAPTURE(name);
       const ParameterSpec& spec = rig.state().table().find(name);
       const DoubleVec gradient = oracle::to_double(gradients.at(name));
@@ -299,7 +300,7 @@ TEST_SUITE("adapters") {
       options.adapters = shape;
       options.steps = 0;
       const Results before = train_one_rank<T>(2, options);
-      options.steps = 20;
+      options.steps = tiny_shapes() ? 2 : 20;
       const Results after = train_one_rank<T>(2, options);
       for (const auto& [name, values] : after.weights) {
         CAPTURE(name);
@@ -312,6 +313,7 @@ TEST_SUITE("adapters") {
   TEST_CASE("20 steps have the losses and the adapters of PEFT") {
     const HuggingFaceConfig stored = adapted_model();
     for (const std::string name : {"lora_c_attn", "lora_all", "lora_rslora", "ia3"}) {
+      if (tiny_shapes() && name != "lora_rslora" && name != "ia3") continue;
       const oracle::Fixture fixture((adapter_fixture(name) / "expected.fixture").string());
       const AdapterFiles files(adapter_fixture(name), stored);
       ModelConfig model{.vocabulary = fixture.integer("V"),
@@ -349,7 +351,8 @@ TEST_SUITE("adapters") {
         options.weight_decay = run.empty() ? 0 : fixture.number("weight_decay");
         options.grad_clip = 0;
         const DoubleVec losses = fixture.doubles(run + "losses.fp64");
-        for (std::int64_t step = 0; step < fixture.integer("steps"); ++step) {
+        const std::int64_t steps = tiny_shapes() ? 2 : fixture.integer("steps");
+        for (std::int64_t step = 0; step < steps; ++step) {
           const double loss = rig.gradients_of({batch(step)});
           CHECK(std::abs(loss - losses[step]) <= 2e-6 * losses[step]);
           if (step == 0 && run.empty()) {
@@ -362,6 +365,7 @@ TEST_SUITE("adapters") {
           }
           rig.state().apply_gradients(options, fixture.number("lr"), rig.stream());
         }
+        if (steps < fixture.integer("steps")) continue;
         for (const AdapterTensor& tensor : files.tensors()) {
           CAPTURE(tensor.name);
           CHECK(relative_l2(oracle::to_double(rig.weights().at(tensor.name)),

@@ -119,15 +119,16 @@ def make_study(parser, options):
 def run_experiments(parser, options):
     experiments = selected_experiments(parser, options)
     study = make_study(parser, options)
+    study.inputs.prepare()
     clock = Clock(options.budget or DEFAULT_MINUTES * len(experiments))
     note(f"machine: {study.machine.description()}, commit {study.machine.commit}"
          + (f"; without PyTorch: {study.peers}" if study.peers else ""))
     for index, experiment in enumerate(experiments):
-        share = clock.left() / (len(experiments) - index)
-        plan = make_runs(experiment, study, clock, share)
+        begin, share = clock.left(), experiment.share / sum(one.share for one in experiments[index:])
+        plan = make_runs(experiment, study, clock, share * begin)
         tables, figures = write_results(experiment, study.out / experiment.name, plan)
         print(f"{experiment.name}: {study.out / experiment.name}/{experiment.name}.md, tables: {len(tables)}, figures: "
-              f"{len(figures)}")
+              f"{len(figures)}; {(begin - clock.left()) / 60:.1f} of {share * begin / 60:.1f} minutes", flush=True)
     if options.names == ["all"]:
         make_report(options, [])
 

@@ -20,6 +20,7 @@ class Experiment:
     """An experiment. `facts` are JSON: what the runs and the tables share. tables() and figures() read only facts and
     results, so that both can be made again elsewhere."""
     name = title = question = ""
+    share = 1.0   # of the time of a command, relative to other experiments
 
     def facts(self, study):
         raise NotImplementedError

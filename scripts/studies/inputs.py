@@ -99,6 +99,10 @@ class Inputs:
             (draft / "documents.jsonl").unlink()
         return self._make(self.folder / "tokens", make)
 
+    def prepare(self):
+        """Makes what takes long, so that it does not count in the time of an experiment."""
+        self._tokens()
+
     def _windows(self, name, count, T):
         def make(draft):
             tokens = read_token_file(self._tokens() / f"{name}.bin", count * T + 1)

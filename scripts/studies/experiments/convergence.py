@@ -63,6 +63,8 @@ def reach(all_points, target):
 
 
 class Convergence(Experiment):
+    share = 1.5
+
     @staticmethod
     def cost_runs(study, facts):
         return [run for run in cost_runs(study, facts) if run.side == "ours"]

@@ -32,6 +32,7 @@ def ddp(ranks, batch):
 
 class Scaling(Experiment):
     """Both experiments; they differ in the batch of a row."""
+    share = 2.0
     point_title = ""
     most_samples = 0
 

@@ -88,6 +88,7 @@ def mean_loss(steps):
 
 class Strategies(Experiment):
     name, title = "strategies", "Strategies of parallel training"
+    share = 3.0
     question = "What does each way to divide a run cost in time and memory, and do all of them train the same model?"
 
     cost_runs = staticmethod(cost_runs)

@@ -62,6 +62,7 @@ COUNTED = [*(Counted(2, stage, 2) for stage in range(4)), *(Counted(4, stage, 2)
 
 class Zero(Experiment):
     name, title = "zero", "ZeRO: memory and traffic of its stages"
+    share = 0.5
     question = "How many bytes does each stage keep per parameter, and how many does it send?"
 
     @staticmethod
