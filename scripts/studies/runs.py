@@ -7,6 +7,7 @@ again, also by another experiment.
 import hashlib
 import json
 import os
+import re
 import shutil
 import statistics
 from pathlib import Path
@@ -147,13 +148,14 @@ class Runner:
 
 
 def last_line(folder, error):
-    """The last line that a program printed, or else the error."""
+    """The line that a program printed about its error, or else the error. mpirun adds lines of its own, and frames."""
     try:
         lines = (folder / "output.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    named = [line for line in lines if "Error" in line or "error" in line]
-    return (named or lines or [str(error)])[-1].strip()[:300]
+    named = [line for line in lines if re.search(r"\b\w*Error\b|\berror:|terminate called", line)]
+    words = [line for line in lines if re.search(r"\w", line)]
+    return (named[:1] or words[-1:] or [str(error)])[0].strip()[:300]
 
 
 class Result:

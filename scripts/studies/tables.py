@@ -59,6 +59,8 @@ def middle(value):
 
 
 def number_text(value, digits):
+    if isinstance(value, float) and digits is None:
+        return f"{value:.3g}"
     if isinstance(value, str) or digits is None:
         return str(value)
     return f"{value:,.{digits}f}"
