@@ -229,6 +229,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script study_experiments test/test_study_experiments.py ${case_filter:+"$case_filter"}
     script study_report test/test_study_report.py ${case_filter:+"$case_filter"}
     script sentiment_script test/test_sentiment_script.py ${case_filter:+"$case_filter"}
+    script study_runs test/test_study_runs.py "$out" ${case_filter:+"$case_filter"}
     script sentiment_runs test/test_sentiment_runs.py "$out" ${case_filter:+"$case_filter"}
     script mpi_ranks test/test_mpi_ranks.py "$out" ${case_filter:+"$case_filter"}
     script rank_programs test/test_rank_programs.py "$out" ${case_filter:+"$case_filter"}
@@ -272,6 +273,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
   script data_programs test/test_data_programs.py "$out" ${case_filter:+"$case_filter"}
   script evaluation_programs test/test_evaluation_programs.py "$out" ${case_filter:+"$case_filter"}
   script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
+  script distributed_peers test/test_distributed_peers.py "$out" ${case_filter:+"$case_filter"}
 fi
 
 while [ "$(running)" -gt 0 ]; do

@@ -57,7 +57,7 @@ class FakeRunner(runs.Runner):
         lines = [{"step": 0, "run": "started", **({"state_bytes_ranks": "100 90"} if spec.side == "pytorch" else {})}]
         for step in range(1, spec.steps + 1):
             lines.append({"step": step, "loss": 8.0 - 0.01 * step, "grad_norm": 1.0, "tokens": step * spec.samples * T,
-                          "epoch": step * spec.samples / 320, "step_ms": compute + communication + spec.repeat,
+                          "epoch": step * spec.samples / 256, "step_ms": compute + communication + spec.repeat,
                           "fwd_ms": 0.3 * compute, "bwd_ms": 0.6 * compute, "recompute_ms": 0.0, "offload_ms": 0.0,
                           "optimizer_ms": 0.1 * compute, "comm_ms": communication, "bubble_ms": 0.0, "data_ms": 0.0,
                           "other_ms": float(spec.repeat), "comm_bytes": 1000, "comm_bytes_dp": 900 + data_ranks,

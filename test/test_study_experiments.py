@@ -237,7 +237,7 @@ def test_precision_compares_seeds_with_equal_batches(folder):
 
 
 def test_one_seed_has_no_standard_error(folder):
-    _, plan, (table,) = run_experiment(folder, "precision", minutes=0.15)
+    _, plan, (table,) = run_experiment(folder, "precision", minutes=0.06)
     expect(len(plan["size"]["points"]) == 1 and plan["dropped"], f"{plan['size']}")
     row = rows_of(table, format="bf16")[0]
     expect(row.cells["error"] is None and row.why["error"] == "needs two seeds", f"{row}")

@@ -61,6 +61,13 @@ def test_evidence_that_is_too_weak_decides_nothing(folder):
     expect(busy.verdict == "not measurable here" and "other programs" in busy.reason, f"{busy}")
 
 
+def test_one_seed_decides_nothing_about_quality(folder):
+    one = {**claim({"value": cell(n=1), "at_least": 2.0}), "quality": True}
+    result = claims.judge(one, table({"n": 1, "x": 2.0, "seed": 1}))
+    expect(result.verdict == "not measurable here" and result.reason == "one seed gives no verdict", f"{result}")
+    expect(claims.judge(one, table({"n": 1, "x": 2.0, "seed": "1, 2, 3"})).verdict == "confirmed", "three seeds decide")
+
+
 def test_a_missing_number_states_why(folder):
     cases = [({"value": {"table": "none", "where": {}, "key": "x"}}, "there is no table none"),
              ({"value": cell(n=9)}, "has no row with n 9"), ({"value": cell(n=1)}, "no gloo here"),

@@ -1,8 +1,9 @@
 """Claims of the field, and their verdicts by the tables of a study.
 
 study_claims.json has a list of claims: `id`, `text`, `source`, `published` (the published number, as a text), `experiment`,
-`rule` and `evidence`, the weakest evidence that decides (measured, functional or simulated). A claim that cannot be
-ours has `not_ours`, the reason, instead of experiment, rule and evidence. A rule is one of
+`rule` and `evidence`, the weakest evidence that decides (measured, functional or simulated). `quality` is true for a claim
+about losses or scores, which one seed cannot decide. A claim that cannot be ours has `not_ours`, the reason, instead of
+experiment, rule and evidence. A rule is one of
 
     {"value": V, "at_least": X, "at_most": Y}       one bound suffices
     {"rising": S} or {"falling": S}                 the cells of several rows, in their order
@@ -23,6 +24,7 @@ CLAIMS_FILE = ROOT / "scripts/study_claims.json"
 CONFIRMED, REFUTED, NOT_MEASURABLE, SIMULATED_ONLY = "confirmed", "refuted", "not measurable here", "simulated only"
 STRENGTH = {"simulated": 0, "functional": 1, "measured": 2}
 KEYS = {"id", "text", "source", "published", "experiment", "rule", "evidence"}
+OPTIONAL_KEYS = {"quality"}
 FOREIGN_KEYS = {"id", "text", "source", "published", "not_ours"}
 
 
@@ -43,7 +45,7 @@ def read_claims(path=CLAIMS_FILE):
     for claim in claims:
         name = claim.get("id")
         keys = FOREIGN_KEYS if "not_ours" in claim else KEYS
-        if set(claim) != keys:
+        if set(claim) - (OPTIONAL_KEYS if keys is KEYS else set()) != keys:
             raise RunError(f"{path}: the claim {name!r} has the keys {sorted(claim)}; required: {sorted(keys)}")
         if name in names:
             raise RunError(f"{path}: two claims are named {name!r}")
@@ -136,6 +138,8 @@ def judge(claim, tables):
     evidence = evaluation.weakest()
     if any(row.get("busy") for row in evaluation.rows):
         return Verdict(claim, NOT_MEASURABLE, own, "other programs were using the machine")
+    if claim.get("quality") and any(len(str(row["seed"]).split(",")) < 2 for row in evaluation.rows):
+        return Verdict(claim, NOT_MEASURABLE, own, "one seed gives no verdict")
     if evidence == "simulated" and claim["evidence"] == "simulated":
         return Verdict(claim, SIMULATED_ONLY, own, "holds in the plan" if holds else "does not hold in the plan")
     if STRENGTH[evidence] < STRENGTH[claim["evidence"]]:

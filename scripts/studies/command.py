@@ -125,10 +125,10 @@ def run_experiments(parser, options):
          + (f"; without PyTorch: {study.peers}" if study.peers else ""))
     for index, experiment in enumerate(experiments):
         begin, share = clock.left(), experiment.share / sum(one.share for one in experiments[index:])
-        plan = make_runs(experiment, study, clock, share * begin)
+        plan = make_runs(experiment, study, clock, max(0.0, share * begin))
         tables, figures = write_results(experiment, study.out / experiment.name, plan)
         print(f"{experiment.name}: {study.out / experiment.name}/{experiment.name}.md, tables: {len(tables)}, figures: "
-              f"{len(figures)}; {(begin - clock.left()) / 60:.1f} of {share * begin / 60:.1f} minutes", flush=True)
+              f"{len(figures)}; {(begin - clock.left()) / 60:.1f} of {max(0.0, share * begin) / 60:.1f} minutes", flush=True)
     if options.names == ["all"]:
         make_report(options, [])
 

@@ -17,7 +17,7 @@ from token_files import HEADER, little_endian, write_tokens  # noqa: E402
 SMALL_GPT2 = ROOT / "dev/experiments/small_gpt2.py"
 TEXTS = (ROOT.parent / "shared/data/text", ROOT / "datasets/tinyshakespeare/train.txt")
 VOCABULARIES = (ROOT.parent / "shared/data/gpt2", ROOT / "models/gpt2-vocabulary")
-VALIDATION_WINDOWS = 32
+VALIDATION_TOKENS = 16384
 
 
 class Shape(NamedTuple):
@@ -117,7 +117,7 @@ class Inputs:
         return self._windows("train", count, T)
 
     def validation(self, T):
-        return self._windows("heldout", VALIDATION_WINDOWS, T)
+        return self._windows("heldout", max(1, VALIDATION_TOKENS // T), T)
 
     def weights(self, shape):
         """A Hugging Face directory with the initial weights of train_gpt2: those before a step with a rate of 0."""

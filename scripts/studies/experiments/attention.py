@@ -16,6 +16,7 @@ LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 PLANNED_LENGTHS = tuple(128 << i for i in range(14))
 BUDGETS = (1, 8)            # GiB
 RECOMPUTE = ("none", "selective", "full")
+ACTIVATIONS = ("activations", "attention matrices", "recompute buffers")  # segments of a plan
 MIB, GIB = 2 ** 20, 2 ** 30
 
 
@@ -33,7 +34,7 @@ class OverLength(Experiment):
         return {**scale_facts(study), "model": model._asdict()}
 
     def sizes(self, study, facts):
-        longest = [LENGTHS[:count] for count in (8, 7, 6, 5)]
+        longest = [LENGTHS[:count] for count in range(len(LENGTHS), 0, -1)]
         return [Size(TIMED_STEPS, lengths, study.repeats) for lengths in longest] \
             + [Size(TIMED_STEPS, longest[-1], repeats) for repeats in range(study.repeats - 1, 0, -1)]
 
@@ -74,11 +75,11 @@ class OverLength(Experiment):
         why = {"time": f"timed up to {LONGEST_TIMED[attention]:,} tokens" if T > LONGEST_TIMED[attention] else "",
                "growth": "no longer sequence was planned"}
         if plan:
-            cells |= {"planned": plan.total() / MIB, "activations": plan.largest(["activations"]) / MIB}
+            cells |= {"planned": plan.total() / MIB, "activations": plan.largest(ACTIVATIONS) / MIB}
         if plan and twice:
             # Batches of shorter sequences are larger, so sequences are compared.
-            per = plan.largest(["activations"]) / batch
-            cells["growth"] = twice.largest(["activations"]) / max(1, TOKENS // (2 * T)) / per
+            per = plan.largest(ACTIVATIONS) / batch
+            cells["growth"] = twice.largest(ACTIVATIONS) / max(1, TOKENS // (2 * T)) / per
         if not results.has(name):
             why["token"] = why["peak"] = why["time"]
             return Row(cells, SIMULATED, None, why=why)
@@ -91,7 +92,7 @@ class OverLength(Experiment):
         rows = [self.row(results, T, way) for T in facts["points"] for way in self.ways]
         model = Shape(**facts["model"])
         notes = [f"{model.layers} layers, {model.heads} heads, {model.channels} channels, {facts['dtype']}; steps of "
-                 f"{TOKENS:,} tokens, at least one sequence. Planned: all memory of a run. Growth: activations of a sequence "
+                 f"{TOKENS:,} tokens, at least one sequence. Activations include attention matrices and buffers of recomputation. Planned: all memory of a run. Growth: activations of a sequence "
                  "of twice the length / of this length; 2 is linear, 4 quadratic."]
         longest = [self.longest_row(results, way) for way in self.ways]
         return [Table(self.name, f"{self.title}: time and memory of a step", [

@@ -6,7 +6,7 @@ from studies.budget import Size
 from studies.experiment import Experiment
 from studies.experiments.common import (LEARNING_RATE, SEEDS, Training, cost_runs, model_text, our_run, scale_facts)
 from studies.figures import Curve, Curves
-from studies.inputs import VALIDATION_WINDOWS, Shape
+from studies.inputs import VALIDATION_TOKENS, Shape
 from studies.runs import WARMUP_STEPS
 from studies.tables import TIMED, Column, Table, middle
 
@@ -81,9 +81,10 @@ class Batch(Convergence):
 
     def sizes(self, study, facts):
         factors = [self.FACTORS, self.FACTORS[1:], self.FACTORS[1::2]]
-        sizes = [Size(samples, (factors[0], SEEDS), 1) for samples in (8192, 4096, 2048)]
-        sizes += [Size(2048, (some, SEEDS), 1) for some in factors[1:]]
-        return sizes + [Size(2048, (factors[-1], SEEDS[:count]), 1) for count in (2, 1)]
+        lengths = (8192, 4096, 2048, 1024, 512)
+        sizes = [Size(samples, (factors[0], SEEDS), 1) for samples in lengths]
+        sizes += [Size(lengths[-1], (some, SEEDS), 1) for some in factors[1:]]
+        return sizes + [Size(lengths[-1], (factors[-1], SEEDS[:count]), 1) for count in (2, 1)]
 
     @staticmethod
     def rate(batch):
@@ -163,7 +164,7 @@ class Batch(Convergence):
 SIZES = (Shape(1, 2, 32, 64), Shape(2, 2, 64, 64), Shape(4, 4, 128, 64), Shape(4, 4, 192, 64))
 CUDA_SIZES = (Shape(4, 4, 256, 1024, 50257), Shape(8, 8, 512, 1024, 50257), Shape(12, 12, 768, 1024, 50257),
               Shape(24, 16, 1024, 1024, 50257))
-SIZE_BATCH, EVALUATIONS = 32, 16
+SIZE_BATCH, EVALUATIONS = 32, 8
 
 
 class ModelSize(Convergence):
@@ -175,8 +176,8 @@ class ModelSize(Convergence):
         return {**scale_facts(study), "sizes": [shape._asdict() for shape in shapes]}
 
     def sizes(self, study, facts):
-        sizes = [Size(samples, SEEDS, 1) for samples in (8192, 6144, 4096, 2048)]
-        return sizes + [Size(2048, SEEDS[:count], 1) for count in (2, 1)]
+        lengths = (8192, 6144, 4096, 2048, 1024, 512)
+        return [Size(samples, SEEDS, 1) for samples in lengths] + [Size(lengths[-1], SEEDS[:count], 1) for count in (2, 1)]
 
     @staticmethod
     def run_name(shape):
@@ -221,7 +222,7 @@ class ModelSize(Convergence):
             *(Column(f"tokens{i}", f"tokens to {target:.1f}", digits=0) for i, target in enumerate(targets)),
             *(Column(f"seconds{i}", f"seconds to {target:.1f}", TIMED, 1) for i, target in enumerate(targets))], rows,
             results.device, results.commit, [f"Means over seeds {', '.join(map(str, facts['points']))}; the loss is measured "
-                                             f"{EVALUATIONS} times on {VALIDATION_WINDOWS} held-out windows."])]
+                                             f"{EVALUATIONS} times on {VALIDATION_TOKENS:,} held-out tokens."])]
 
     def figures(self, facts, results, tables):
         curves = [(shape, self.points(results, shape)) for shape in self.shapes(facts)]

@@ -28,8 +28,8 @@ class Precision(Experiment):
         return {**scale_facts(study), "formats": formats}
 
     def sizes(self, study, facts):
-        steps = [Size(count, SEEDS, 1) for count in (120, 80, 60, 40)]
-        return steps + [Size(40, SEEDS[:count], 1) for count in (2, 1)]
+        steps = [Size(count, SEEDS, 1) for count in (120, 80, 60, 40, 20)]
+        return steps + [Size(20, SEEDS[:count], 1) for count in (2, 1)]
 
     def plan(self, study, facts, size):
         return [our_run(study, Training(f"precision-{name}", BATCH, size.samples, EPOCH_WINDOWS, cores=facts["all_cores"],

@@ -14,7 +14,7 @@ from studies.plans import read_plan
 from studies.tables import TIMED, Column, Table, middle
 
 BATCH = 32          # samples of a step
-EPOCH_STEPS = 10    # windows of an epoch / BATCH
+EPOCH_STEPS = 8     # windows of an epoch / BATCH
 MICRO_BATCHES = 4   # of a pipeline
 ALIGNMENT, STATE_BYTES = 1024, {"weights": 4, "gradients": 4, "moments": 8}  # fp32
 LOSS_LIMIT = 2e-5   # relative difference of losses to one device
