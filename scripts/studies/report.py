@@ -34,8 +34,8 @@ class Outcome(NamedTuple):
 
 def read_outcome(folder, tables, figures):
     """`tables`, `figures`: those of the experiment, as write_results() returned them."""
-    return Outcome(read_plan(folder), [json.loads((folder / f"{table.name}.json").read_text(encoding="utf-8")) for table in tables],
-                [(figure.title, (folder / f"{figure.name}.svg").read_bytes()) for figure in figures])
+    contents = [json.loads((folder / f"{table.name}.json").read_text(encoding="utf-8")) for table in tables]
+    return Outcome(read_plan(folder), contents, [(figure.title, (folder / f"{figure.name}.svg").read_bytes()) for figure in figures])
 
 
 def text(value):

@@ -62,8 +62,8 @@ def exact_part(value):
 
 
 LATEX_ESCAPES = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
-                 "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--", "×": r"$\times$",
-                 "±": r"$\pm$", "…": r"\ldots{}"}
+                 "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
+                 "×": r"$\times$", "±": r"$\pm$", "…": r"\ldots{}"}
 
 
 def latex_text(text):

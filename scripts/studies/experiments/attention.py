@@ -92,8 +92,8 @@ class OverLength(Experiment):
         rows = [self.row(results, T, way) for T in facts["points"] for way in self.ways]
         model = Shape(**facts["model"])
         notes = [f"{model.layers} layers, {model.heads} heads, {model.channels} channels, {facts['dtype']}; steps of "
-                 f"{TOKENS:,} tokens, at least one sequence. Activations include attention matrices and buffers of recomputation. Planned: all memory of a run. Growth: activations of a sequence "
-                 "of twice the length / of this length; 2 is linear, 4 quadratic."]
+                 f"{TOKENS:,} tokens, at least one sequence. Activations include attention matrices and buffers of recomputation. "
+                 "Planned: all memory of a run. Growth: activations of a sequence of twice the length / of this length; 2 is linear, 4 quadratic."]
         longest = [self.longest_row(results, way) for way in self.ways]
         return [Table(self.name, f"{self.title}: time and memory of a step", [
             Column("T", "tokens per sequence", digits=0), Column("way", self.way_title), Column("batch", "sequences"),

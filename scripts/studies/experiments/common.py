@@ -7,6 +7,7 @@ from studies.runs import FIRST_SEED, WARMUP_STEPS, Spec
 LEARNING_RATE, SEEDS = 1e-3, (FIRST_SEED, 2, 3)
 COST_STEPS, COST_SAMPLES = 4, 32
 EPOCH_WINDOWS = 2048      # of the scaling experiments
+MAX_TOKENS = 2_000_000    # of an epoch of other experiments
 
 
 class Scale(NamedTuple):
@@ -77,8 +78,8 @@ def shared_flags(study, run):
         model = ["--init-from", paths[-1]]
     micro, count = micro_batches(run.batch // run.data_ranks, study.scale.max_micro_batch, run.at_least)
     flags = [*model, "--train", paths[0], "--device", "cpu" if study.machine.device == "host" else "cuda",
-             "--dtype", run.dtype or study.scale.dtype, "--batch-size", micro, "--grad-accum", count, "--seq-len", shape.T, "--steps",
-             run.steps, "--lr", run.rate, "--warmup", 0, "--schedule", "constant", "--weight-decay", 0.1,
+             "--dtype", run.dtype or study.scale.dtype, "--batch-size", micro, "--grad-accum", count, "--seq-len", shape.T,
+             "--steps", run.steps, "--lr", run.rate, "--warmup", 0, "--schedule", "constant", "--weight-decay", 0.1,
              "--grad-clip", run.grad_clip, "--seed", run.seed, "--log", "{run}/log.jsonl"]
     return flags, paths
 
@@ -110,6 +111,11 @@ def work_of(study, run):
     def operations(shape):
         return shape.T * (6 * shape.parameters() + 12 * shape.layers * shape.T * shape.channels)
     return operations(run.shape) / operations(study.scale.shape) if run.shape else 1.0
+
+
+def windows_of(samples, T):
+    """Windows of an epoch for a run of so many samples: different ones, as far as a small text has them."""
+    return min(samples, MAX_TOKENS // T)
 
 
 def plan_run(name, flags):

@@ -4,7 +4,8 @@ import statistics
 
 from studies.budget import Size
 from studies.experiment import Experiment
-from studies.experiments.common import (LEARNING_RATE, SEEDS, Training, cost_runs, model_text, our_run, scale_facts)
+from studies.experiments.common import (LEARNING_RATE, SEEDS, Training, cost_runs, model_text, our_run, scale_facts,
+                                        windows_of)
 from studies.figures import Curve, Curves
 from studies.inputs import VALIDATION_TOKENS, Shape
 from studies.runs import WARMUP_STEPS
@@ -98,11 +99,13 @@ class Batch(Convergence):
         runs = []
         for seed in size.points[1]:
             for batch in self.batches(size.points):
-                run = Training(f"batch-{batch}", batch, size.samples // batch, size.samples, cores=facts["all_cores"], seed=seed,
+                run = Training(f"batch-{batch}", batch, size.samples // batch,
+                               windows_of(size.samples, facts["shape"]["T"]), cores=facts["all_cores"], seed=seed,
                                rate=self.rate(batch), timed=False)
                 runs.append(our_run(study, run))
         for batch in self.SENT_BATCHES:
-            run = Training(f"batch-sent-{batch}", batch, WARMUP_STEPS + 4, size.samples, 2, 2, facts["cores"], ("--zero", 0),
+            run = Training(f"batch-sent-{batch}", batch, WARMUP_STEPS + 4,
+                           windows_of(size.samples, facts["shape"]["T"]), 2, 2, facts["cores"], ("--zero", 0),
                            batch // 2 // self.MICRO, timed=False)
             runs.append(our_run(study, run))
         return runs
@@ -146,9 +149,9 @@ class Batch(Convergence):
             cells["wait"] = None if wait is None else 1e6 * middle(wait) / tokens
             rows.append(results.row(name, cells))
         return Table("batch-sent", "Gradient accumulation: what two data ranks send", [
-            Column("batch", "global batch"), Column("micro", "micro-batches of a rank"), Column("bytes", "bytes per step",
-                                                                                                 digits=0),
-            Column("per_token", "bytes per token", digits=1), Column("wait", "waiting for communication, µs per token", TIMED, 2)],
+            Column("batch", "global batch"), Column("micro", "micro-batches of a rank"),
+            Column("bytes", "bytes per step", digits=0), Column("per_token", "bytes per token", digits=1),
+            Column("wait", "waiting for communication, µs per token", TIMED, 2)],
             rows, results.device, results.commit, ["Gradients are reduced once per step, however many micro-batches it has."])
 
     def figures(self, facts, results, tables):
@@ -158,7 +161,8 @@ class Batch(Convergence):
                 curves.append(Curve(f"batch {batch}", [(tokens, loss) for tokens, _, loss in smooth_losses(result, batch)]))
         to_target = [(row.cells["batch"], row.cells["tokens"]) for row in tables[0].rows if row.cells["tokens"]]
         return [Curves("batch-loss", "Training loss by batch", "tokens", "loss (nats per token)", curves, from_zero=False),
-                Curves("batch-tokens", "Tokens to the target", "global batch", "tokens", [Curve("tokens", to_target, dots=True)])]
+                Curves("batch-tokens", "Tokens to the target", "global batch", "tokens",
+                       [Curve("tokens", to_target, dots=True)])]
 
 
 SIZES = (Shape(1, 2, 32, 64), Shape(2, 2, 64, 64), Shape(4, 4, 128, 64), Shape(4, 4, 192, 64))
@@ -185,8 +189,9 @@ class ModelSize(Convergence):
 
     def plan(self, study, facts, size):
         steps = size.samples // SIZE_BATCH
-        return [our_run(study, Training(self.run_name(shape), SIZE_BATCH, steps, size.samples, cores=facts["all_cores"],
-                                        shape=shape, seed=seed, evaluate_every=steps // EVALUATIONS, timed=False))
+        return [our_run(study, Training(self.run_name(shape), SIZE_BATCH, steps,
+                                        windows_of(size.samples, shape.T), cores=facts["all_cores"], shape=shape, seed=seed,
+                                        evaluate_every=steps // EVALUATIONS, timed=False))
                 for seed in size.points for shape in self.shapes(facts)]
 
     @staticmethod

@@ -68,7 +68,8 @@ class Precision(Experiment):
     def tables(self, facts, results):
         rows = [self.row(facts, results, format) for format in FORMATS]
         return [Table("precision", "Number formats: time, memory and loss", [
-            Column("format", "format"), Column("time", "ms per step", TIMED, 1), Column("faster", "times as fast as fp32", TIMED, 2),
+            Column("format", "format"), Column("time", "ms per step", TIMED, 1),
+            Column("faster", "times as fast as fp32", TIMED, 2),
             Column("state", "training state, MiB", digits=1), Column("activations", "activations, MiB", digits=1),
             Column("planned", "planned, MiB", digits=1), Column("memory", "planned / fp32", digits=3),
             Column("loss", f"loss, last {TAIL} steps", digits=4), Column("sd", "sd over seeds", digits=4),
@@ -81,7 +82,8 @@ class Precision(Experiment):
     def figures(self, facts, results, tables):
         curves = []
         for format in facts["formats"]:
-            first = next((result for result in results.finished(f"precision-{format}") if result.facts["seed"] == SEEDS[0]), None)
+            finished = results.finished(f"precision-{format}")
+            first = next((result for result in finished if result.facts["seed"] == SEEDS[0]), None)
             if first:
                 curves.append(Curve(format, [(step["step"], step["loss"]) for step in first.steps()
                                              if step["loss"] is not None]))

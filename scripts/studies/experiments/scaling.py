@@ -167,8 +167,8 @@ class Scaling(Experiment):
                 Column("samples", "samples", digits=0), Column("time", "time, s", TIMED, 2),
                 Column("speedup", self.speedup_title, TIMED, 2), Column("efficiency", "efficiency", TIMED, 2),
                 Column("epoch", "s per epoch", TIMED, 2), Column("per_sample", "ms per sample of a rank", TIMED, 2),
-                *self.batch_effect, Column("ddp", "PyTorch DDP, s", TIMED, 2), Column("ddp_speedup", f"DDP {self.speedup_title}", TIMED, 2),
-                Column("ratio", "time, ours / DDP", TIMED, 2)]
+                *self.batch_effect, Column("ddp", "PyTorch DDP, s", TIMED, 2),
+                Column("ddp_speedup", f"DDP {self.speedup_title}", TIMED, 2), Column("ratio", "time, ours / DDP", TIMED, 2)]
 
     def figures(self, facts, results, tables):
         rows = list(self.rows(facts, results))

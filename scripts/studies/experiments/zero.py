@@ -141,7 +141,7 @@ class Zero(Experiment):
         problems = [f"{row.cells['ranks']} ranks, stage {row.cells['stage']}: {row.cells['counted']} bytes were sent, and "
                     f"{row.cells['planned']} were planned" for row in counted_rows if row.cells.get("difference")]
         counted = Table("zero-counted", "ZeRO: bytes counted in runs", COUNTED_COLUMNS, counted_rows, results.device,
-                        results.commit, [model_text(facts), "Bytes that the rank that sends the most sent in a step."], problems)
+                        results.commit, [model_text(facts), "Bytes of a step, of the rank that sends the most."], problems)
         return [planned, counted]
 
     def figures(self, facts, results, tables):
@@ -151,7 +151,8 @@ class Zero(Experiment):
             if layout.ranks != 8 and layout.group == layout.ranks and layout.ranks != 1 or not finished:
                 continue
             plan = read_plan(finished[0])
-            label = f"{MODELS[layout.model]}, {layout.ranks} ranks, stage {stage_text(layout.stage, layout.group, layout.ranks)}"
+            stage = stage_text(layout.stage, layout.group, layout.ranks)
+            label = f"{MODELS[layout.model]}, {layout.ranks} ranks, stage {stage}"
             rows.append((label, [plan.largest(names) / 2 ** 30 for names in PARTS.values()], False))
         return [Bars("zero-memory", "Training state of a rank (planned)", "GiB", list(PARTS), rows)]
 
