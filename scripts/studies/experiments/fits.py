@@ -49,11 +49,13 @@ class Case(NamedTuple):
 
 
 def cases(kinds):
-    """`kinds`: which of plain, offload, adapters and both take part."""
+    """`kinds`: which of KINDS take part; "shortest" is plain, with full recomputation only."""
     for way in WAYS:
         for recompute in RECOMPUTE:
             for kind in kinds:
-                if kind == "plain":
+                if kind == "shortest" and recompute != "full":
+                    continue
+                if kind in ("plain", "shortest"):
                     yield Case(way, recompute)
                 elif kind == "adapters":
                     yield Case(way, recompute, "", "LoRA")
@@ -76,7 +78,7 @@ class Fits(Experiment):
         return {"peers": study.peers}
 
     def sizes(self, study, facts):
-        return [Size(len(LENGTHS), KINDS[:count], 1) for count in (4, 3, 2, 1)]
+        return [Size(len(LENGTHS), kinds, 1) for kinds in (KINDS, KINDS[:3], KINDS[:2], KINDS[:1], ("shortest",))]
 
     def plan(self, study, facts, size):
         runs = []
