@@ -18,6 +18,15 @@ def expect(condition, message):
         raise AssertionError(message)
 
 
+def expect_error(kind, phrase, call):
+    try:
+        call()
+    except kind as error:
+        expect(phrase in str(error), f"'{phrase}' is not in: {error}")
+        return
+    raise AssertionError(f"no {kind.__name__} with '{phrase}'")
+
+
 def run_unprivileged(command, folder):
     """Runs a command in `folder`, which it may then read, as a user for whom file permissions count: root ignores
     them.

@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from made_up_sentences import write_sentences
-from runner import Skip, expect, run_tests
+from runner import Skip, expect, expect_error, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -31,15 +31,6 @@ from run_view.gnuplot import GnuplotError, find_gnuplot  # noqa: E402
 
 def near(a, b, tolerance=1e-12):
     return abs(a - b) <= tolerance
-
-
-def expect_error(kind, phrase, call):
-    try:
-        call()
-    except kind as error:
-        expect(phrase in str(error), f"'{phrase}' is not in: {error}")
-        return
-    raise AssertionError(f"no {kind.__name__} with '{phrase}'")
 
 
 # ---- the data --------------------------------------------------------------------------------

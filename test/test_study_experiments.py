@@ -8,7 +8,7 @@ Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N
 """
 import sys
 
-from runner import expect, run_tests
+from runner import expect, expect_error, run_tests
 from study_samples import rows_of, run_experiment
 
 from measured_programs import RunError
@@ -43,15 +43,6 @@ each rank sends per step:
   gradients: 99090432 bytes (94.5 MiB)
   in all: 28823658423 bytes (27488.4 MiB)
 """
-
-
-def expect_error(kind, part, action):
-    try:
-        action()
-    except kind as error:
-        expect(part in str(error), f"the error is {str(error)!r}, without {part!r}")
-        return
-    raise AssertionError(f"no {kind.__name__}")
 
 
 # ---- scaling ---------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ import torch.distributed as dist
 
 import gpt2
 from files import read_tokens
-from train_pytorch import learning_rate
+from train_pytorch import add_shared_flags, learning_rate, resolve_shared_flags
 from windows import ShuffledWindows
 
 STRATEGIES = ("plain", "ddp", "zero1", "fsdp-zero2", "fsdp-zero3", "fsdp-hybrid")
@@ -194,20 +194,13 @@ def read_options():
                                      allow_abbrev=False)
     parser.add_argument("--strategy", required=True, choices=STRATEGIES, help="how ranks divide the training")
     parser.add_argument("--rendezvous", metavar="FILE", help="file in which the ranks meet; not needed for one rank")
-    parser.add_argument("--init-from", required=True, metavar="DIR", help="Hugging Face directory with the weights")
-    parser.add_argument("--train", required=True, metavar="FILE.bin", help="token file to train on")
     parser.add_argument("--log", required=True, metavar="FILE.jsonl", help="file for one line per step")
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="bf16 is autocast [fp32]")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="with cuda, each rank has a GPU [cpu]")
     parser.add_argument("--schedule", choices=("constant", "cosine"), default="cosine", help="of the learning rate [cosine]")
-    defaults = {"seq-len": "the context", "warmup": "steps / 20"}
-    for flag, kind, value in (("batch-size", int, 8), ("seq-len", int, 0), ("grad-accum", int, 1), ("steps", int, 20),
-                              ("warmup", int, None), ("lr", float, 6e-4), ("weight-decay", float, 0.1),
-                              ("grad-clip", float, 1.0), ("seed", int, 1337)):
-        parser.add_argument(f"--{flag}", type=kind, default=value, help=f"as in train_gpt2 [{defaults.get(flag, value)}]")
+    add_shared_flags(parser, steps=20)
     options = parser.parse_args()
-    options.warmup = options.steps // 20 if options.warmup is None else options.warmup
-    options.seq_len = options.seq_len or gpt2.read_config(options.init_from).context
+    resolve_shared_flags(options)
     return parser, options
 
 

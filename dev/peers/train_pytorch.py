@@ -181,10 +181,25 @@ def serve(options, windows):
         print(json.dumps({**settings, "torch": torch.__version__, **answer}), file=answers, flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_shared_flags(parser, steps):
+    """Adds the flags of train_gpt2 that set inputs and training. `steps`: default of --steps."""
     parser.add_argument("--init-from", required=True, metavar="DIR", help="Hugging Face directory with the weights")
     parser.add_argument("--train", required=True, metavar="FILE.bin", help="token file to train on")
+    defaults = {"seq-len": "the context", "warmup": "steps / 20"}
+    for flag, kind, value in (("batch-size", int, 8), ("seq-len", int, 0), ("grad-accum", int, 1), ("steps", int, steps),
+                              ("warmup", int, None), ("lr", float, 6e-4), ("weight-decay", float, 0.1),
+                              ("grad-clip", float, 1.0), ("seed", int, 1337)):
+        parser.add_argument(f"--{flag}", type=kind, default=value, help=f"as in train_gpt2 [{defaults.get(flag, value)}]")
+
+
+def resolve_shared_flags(options):
+    """Sets the defaults that depend on other flags."""
+    options.warmup = options.steps // 20 if options.warmup is None else options.warmup
+    options.seq_len = options.seq_len or gpt2.read_config(options.init_from).context
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", metavar="FILE.jsonl", help="train, and write one line per step to this file")
     parser.add_argument("--serve", action="store_true", help="time steps for each request on standard input")
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp64"), default="fp32",
@@ -193,20 +208,14 @@ def main():
                         help="dtype of weights in bf16 training, see above [masters]")
     parser.add_argument("--device", default="cuda", help="PyTorch device [cuda]")
     parser.add_argument("--compile", type=int, choices=(0, 1), default=1, help="1 uses torch.compile [1]")
-    defaults = {"seq-len": "the context", "warmup": "steps / 20"}
-    for flag, kind, value in (("batch-size", int, 8), ("seq-len", int, 0), ("grad-accum", int, 1), ("steps", int, 200),
-                              ("warmup", int, None), ("lr", float, 6e-4), ("weight-decay", float, 0.1),
-                              ("grad-clip", float, 1.0), ("seed", int, 1337)):
-        parser.add_argument(f"--{flag}", type=kind, default=value, help=f"as in train_gpt2 [{defaults.get(flag, value)}]")
+    add_shared_flags(parser, steps=200)
     options = parser.parse_args()
     if options.serve == bool(options.log):
         parser.error("give either --log FILE.jsonl or --serve")
-    if options.warmup is None:
-        options.warmup = options.steps // 20
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         raise SystemExit("train_pytorch.py: PyTorch finds no GPU; use --device cpu to run on the CPU")
-    context = gpt2.read_config(options.init_from).context
-    windows = ShuffledWindows(read_tokens(options.train), options.seq_len or context, options.seed)
+    resolve_shared_flags(options)
+    windows = ShuffledWindows(read_tokens(options.train), options.seq_len, options.seed)
     (serve if options.serve else train)(options, windows)
 
 

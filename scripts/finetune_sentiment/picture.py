@@ -10,7 +10,8 @@ SERIES = (("accuracy", "test accuracy", 0.12), ("f1", "macro F1", -0.12))
 def script(rows, out, title):
     """The gnuplot program. The first row is on top."""
     lines = [terminal(out, WIDTH, ROW_HEIGHT * len(rows) + MARGIN), f"set output {quote(str(out))}",
-             "set encoding utf8", "set border 3 lc rgb '#666666'", "set tics nomirror out", "set grid xtics lc rgb '#e4e4e4' lt 1 lw 1", f"set title {quote(title)} noenhanced",
+             "set encoding utf8", "set border 3 lc rgb '#666666'", "set tics nomirror out",
+             "set grid xtics lc rgb '#e4e4e4' lt 1 lw 1", f"set title {quote(title)} noenhanced",
              "set key tmargin left horizontal noenhanced", "set xlabel 'mean over seeds; bars: standard deviation'",
              f"set yrange [{-len(rows) + 0.4}:0.6]"]
     labels = ", ".join(f"{quote(row['title'])} {-i}" for i, row in enumerate(rows))

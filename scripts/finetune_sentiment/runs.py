@@ -9,7 +9,6 @@ import math
 import re
 import shutil
 import statistics
-from pathlib import Path
 
 from finetune_sentiment import methods as flags_of
 from finetune_sentiment.data import LABELS

@@ -12,7 +12,6 @@ from studies.runs import Result, spread
 from studies.table_files import markdown, write_table
 from studies.tables import Row, middle
 
-
 NOTED_PLANS = 50  # one plan in so many is reported
 
 
@@ -105,13 +104,12 @@ class Results:
 
     def row(self, name, cells, why=None):
         """A row about the runs `name`."""
-        run = dict(self._runs[name][0][0])
-        if len({one["seed"] for one, _ in self._runs[name]}) > 1:
-            run["seed"] = ", ".join(sorted({str(one["seed"]) for one, _ in self._runs[name]}))
+        seeds = sorted({run["seed"] for run, _ in self._runs[name]})
+        seed = seeds[0] if len(seeds) == 1 else ", ".join(map(str, seeds))
         why = dict(why or {})
         if not self.finished(name):
             why[""] = self.reason(name)
-        return Row(cells, run["evidence"], run["seed"], any(result.busy for result in self.finished(name)), why)
+        return Row(cells, self.evidence(name), seed, any(result.busy for result in self.finished(name)), why)
 
     def evidence(self, name):
         return self._runs[name][0][0]["evidence"]
@@ -176,21 +174,21 @@ def make_runs(experiment, study, clock, seconds):
     for text in dropped:
         note(f"{experiment.name}: {text}")
     left_out = []
-    for index, spec in enumerate(runs):
+    missing = [spec for spec in runs if study.runner.find(spec) is None]
+    for index, spec in enumerate(missing):
         left = seconds - (begin - clock.left())
-        result = study.runner.find(spec)
-        if result is None and spec.is_repeat() and costs.seconds(spec) > left:
+        if spec.is_repeat() and costs.seconds(spec) > left:
             left_out.append(spec)
             continue
-        if result is None:
-            result = study.runner.run(spec)
-            if not result.error:
-                costs.add(spec, result.facts["wall_s"])
-            remaining = sum(costs.seconds(one) for one in runs[index + 1:] if study.runner.find(one) is None)
-            outcome = result.error or f"{result.facts['wall_s']:.1f} s"
-            if spec.side == "plan" and index % NOTED_PLANS:
-                continue
-            note(f"{experiment.name}: {index + 1}/{len(runs)} {spec.label()}: {outcome}; ETA {remaining / 60:.1f} min")
+        result = study.runner.run(spec)
+        if not result.error:
+            costs.add(spec, result.facts["wall_s"])
+        if spec.side == "plan" and index % NOTED_PLANS:
+            continue
+        remaining = sum(map(costs.seconds, missing[index + 1:]))
+        outcome = result.error or f"{result.facts['wall_s']:.1f} s"
+        note(f"{experiment.name}: {index + 1 + len(runs) - len(missing)}/{len(runs)} {spec.label()}: {outcome}; "
+             f"ETA {remaining / 60:.1f} min")
     if left_out:
         dropped.append(f"{len(left_out)} repeats were left out at the end, because the time was used up.")
     plan = {"experiment": experiment.name, "command": "scripts/study " + shlex.join(study.words), "facts": facts,

@@ -5,7 +5,6 @@ They are made once, in OUT/inputs, and depend only on the texts, the vocabulary 
 import shutil
 import sys
 from array import array
-from pathlib import Path
 from typing import NamedTuple
 
 from measured_programs import ROOT, RunError, execute, note, program, write_text

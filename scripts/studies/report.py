@@ -2,14 +2,13 @@
 no network and no other file."""
 import base64
 import html
-import json
-from pathlib import Path
 from typing import NamedTuple
 
 from measured_programs import RunError, write_text
 from studies.claims import judge
 from studies.experiment import read_plan
-from studies.tables import MISSING, cell_text
+from studies.table_files import json_value
+from studies.tables import MISSING, Footnotes, cell_text
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1500px; padding: 0 1rem; color: #222; }
@@ -34,8 +33,8 @@ class Outcome(NamedTuple):
 
 def read_outcome(folder, tables, figures):
     """`tables`, `figures`: those of the experiment, as write_results() returned them."""
-    contents = [json.loads((folder / f"{table.name}.json").read_text(encoding="utf-8")) for table in tables]
-    return Outcome(read_plan(folder), contents, [(figure.title, (folder / f"{figure.name}.svg").read_bytes()) for figure in figures])
+    return Outcome(read_plan(folder), list(map(json_value, tables)),
+                   [(figure.title, (folder / f"{figure.name}.svg").read_bytes()) for figure in figures])
 
 
 def text(value):
@@ -44,21 +43,21 @@ def text(value):
 
 def table_html(table):
     columns = table["columns"]
-    reasons, body = {}, []
+    footnotes, body = Footnotes(), []
     for row in table["rows"]:
         cells = []
         for i, column in enumerate(columns):
             value, mark = row[column["key"]], ""
             if value is None:
                 reason = row["why"].get(column["key"]) or row["why"].get("")
-                mark = f"<sup>{reasons.setdefault(reason, len(reasons) + 1)}</sup>" if reason else ""
+                mark = f"<sup>{footnotes.mark(reason)}</sup>" if reason else ""
             kind = ' class="text"' if column["kind"] == "text" or i == 0 else ""
             cells.append(f"<td{kind}>{text(cell_text(value, column['digits']))}{mark}</td>")
         body.append(f'<tr class="{row["evidence"]}">{"".join(cells)}</tr>')
     head = "".join(f'<th{" class=text" if column["kind"] == "text" or i == 0 else ""}>{text(column["title"])}</th>'
                    for i, column in enumerate(columns))
     notes = [f'<li class="marked">MARKED: {text(problem)}</li>' for problem in table["problems"]]
-    notes += [f"<li><sup>{number}</sup> {text(reason)}</li>" for reason, number in reasons.items()]
+    notes += [f"<li><sup>{number}</sup> {text(reason)}</li>" for number, reason in footnotes.items()]
     notes += [f"<li>{text(note)}</li>" for note in table["notes"]]
     return (f'<table><caption>{text(table["title"])}</caption><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody>'
             f'</table><ul class="notes">{"".join(notes)}</ul>')

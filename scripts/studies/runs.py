@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import statistics
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from measured_programs import ROOT, RunError, execute, note, program, read_json_
 from studies.machine import MAX_LOAD, MEASURED, SIMULATED, LoadMeter, file_hash
 
 PEERS = ROOT / "dev/peers"
-PEER_FILES = ("train_distributed.py", "gpt2.py", "windows.py", "files.py", "token_files.py")
+PEER_FILES = ("train_distributed.py", "train_pytorch.py", "gpt2.py", "windows.py", "files.py", "token_files.py")
 PIN = Path(__file__).resolve().parent / "pin.sh"
 FIRST_SEED = 1
 WARMUP_STEPS = 2  # at the start of every timed run: not timed
@@ -167,7 +168,6 @@ class Result:
             self.facts = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             self.facts = {}
-        self._steps = None
 
     def exists(self):
         return bool(self.facts)
@@ -180,20 +180,25 @@ class Result:
     def busy(self):
         return bool(self.facts.get("busy"))
 
+    @cached_property
+    def _lines(self):
+        return read_json_lines(self.folder / "log.jsonl")
+
+    @cached_property
+    def _steps(self):
+        return [line for line in self._lines if "loss" in line]
+
     def steps(self):
         """The lines of training steps."""
-        if self._steps is None:
-            self._steps = [line for line in read_json_lines(self.folder / "log.jsonl") if "loss" in line]
         return self._steps
 
     def validation(self):
         """[(step, validation loss)]"""
-        lines = read_json_lines(self.folder / "log.jsonl")
-        return [(line["step"], line["val_loss"]) for line in lines if isinstance(line.get("val_loss"), (int, float))]
+        return [(line["step"], line["val_loss"]) for line in self._lines if isinstance(line.get("val_loss"), (int, float))]
 
     def first_line(self):
         """The line of settings, or {}."""
-        return next((line for line in read_json_lines(self.folder / "log.jsonl") if "run" in line), {})
+        return next((line for line in self._lines if "run" in line), {})
 
     def timed_sum(self, *keys):
         """Seconds of the timed steps; several keys, in milliseconds, are added. None if a step lacks one."""
@@ -201,6 +206,11 @@ class Result:
         if not steps or any(not isinstance(step.get(key), (int, float)) for step in steps for key in keys):
             return None
         return sum(step[key] for step in steps for key in keys) / 1000
+
+    def timed_mean(self, *keys):
+        """Seconds per timed step. None if a step lacks a key."""
+        seconds = self.timed_sum(*keys)
+        return None if seconds is None else seconds / len(self.steps()[WARMUP_STEPS:])
 
     def peak_mib(self):
         """The largest memory in use of a rank, on the device."""

@@ -1,7 +1,7 @@
 """Standard and flash attention, and recomputation, over the length of the sequences: time, memory, longest sequence."""
-from studies.budget import Size
+from studies.budget import shrunk_sizes
 from studies.experiment import Experiment, ratio_of
-from studies.experiments.common import Training, cost_runs, micro_batches, our_run, plan_run, scale_facts
+from studies.experiments.common import Training, micro_batches, our_cost_runs, our_run, plan_run, scale_facts
 from studies.figures import Curve, Curves
 from studies.inputs import Shape
 from studies.machine import SIMULATED
@@ -24,9 +24,7 @@ class OverLength(Experiment):
     """An experiment whose rows are lengths and ways; a way is (label, attention, recompute)."""
     ways = ()
 
-    @staticmethod
-    def cost_runs(study, facts):
-        return [run for run in cost_runs(study, facts) if run.side == "ours"]
+    cost_runs = staticmethod(our_cost_runs)
 
     def facts(self, study):
         shape = study.scale.shape
@@ -35,8 +33,7 @@ class OverLength(Experiment):
 
     def sizes(self, study, facts):
         longest = [LENGTHS[:count] for count in range(len(LENGTHS), 0, -1)]
-        return [Size(TIMED_STEPS, lengths, study.repeats) for lengths in longest] \
-            + [Size(TIMED_STEPS, longest[-1], repeats) for repeats in range(study.repeats - 1, 0, -1)]
+        return shrunk_sizes([TIMED_STEPS], longest, study.repeats)
 
     @staticmethod
     def flags(attention, recompute):
@@ -83,7 +80,7 @@ class OverLength(Experiment):
         if not results.has(name):
             why["token"] = why["peak"] = why["time"]
             return Row(cells, SIMULATED, None, why=why)
-        cells["time"] = results.spread(name, lambda result: 1000 * result.timed_sum("step_ms") / TIMED_STEPS)
+        cells["time"] = results.spread(name, lambda result: 1000 * result.timed_mean("step_ms"))
         cells["token"] = None if cells["time"] is None else 1000 * middle(cells["time"]) / (batch * T)
         cells["peak"] = results.spread(name, lambda result: result.peak_mib())
         return results.row(name, cells, why)
@@ -92,8 +89,9 @@ class OverLength(Experiment):
         rows = [self.row(results, T, way) for T in facts["points"] for way in self.ways]
         model = Shape(**facts["model"])
         notes = [f"{model.layers} layers, {model.heads} heads, {model.channels} channels, {facts['dtype']}; steps of "
-                 f"{TOKENS:,} tokens, at least one sequence. Activations include attention matrices and buffers of recomputation. "
-                 "Planned: all memory of a run. Growth: activations of a sequence of twice the length / of this length; 2 is linear, 4 quadratic."]
+                 f"{TOKENS:,} tokens, at least one sequence. Activations include attention matrices and buffers of "
+                 "recomputation. Planned: all memory of a run. Growth: activations of a sequence of twice the length / of "
+                 "this length; 2 is linear, 4 quadratic."]
         longest = [self.longest_row(results, way) for way in self.ways]
         return [Table(self.name, f"{self.title}: time and memory of a step", [
             Column("T", "tokens per sequence", digits=0), Column("way", self.way_title), Column("batch", "sequences"),

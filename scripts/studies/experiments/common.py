@@ -77,19 +77,18 @@ def shared_flags(study, run):
         paths.append(inputs.weights(shape))
         model = ["--init-from", paths[-1]]
     micro, count = micro_batches(run.batch // run.data_ranks, study.scale.max_micro_batch, run.at_least)
-    flags = [*model, "--train", paths[0], "--device", "cpu" if study.machine.device == "host" else "cuda",
-             "--dtype", run.dtype or study.scale.dtype, "--batch-size", micro, "--grad-accum", count, "--seq-len", shape.T,
-             "--steps", run.steps, "--lr", run.rate, "--warmup", 0, "--schedule", "constant", "--weight-decay", 0.1,
-             "--grad-clip", run.grad_clip, "--seed", run.seed, "--log", "{run}/log.jsonl"]
+    flags = [*model, "--train", paths[0], "--dtype", run.dtype or study.scale.dtype, "--batch-size", micro,
+             "--grad-accum", count, "--seq-len", shape.T, "--steps", run.steps, "--lr", run.rate, "--warmup", 0,
+             "--schedule", "constant", "--weight-decay", 0.1, "--grad-clip", run.grad_clip, "--seed", run.seed,
+             "--log", "{run}/log.jsonl"]
     return flags, paths
 
 
 def our_run(study, run):
     flags, paths = shared_flags(study, run)
-    flags[flags.index("--device") + 1] = study.machine.device
     paths += [study.inputs.validation((run.shape or study.scale.shape).T)]
-    flags += ["--val", paths[-1], "--tokenizer", study.inputs.tokenizer(), "--eval-every", run.evaluate_every,
-              "--sample-every", 0, "--log-ranks"]
+    flags += ["--device", study.machine.device, "--val", paths[-1], "--tokenizer", study.inputs.tokenizer(),
+              "--eval-every", run.evaluate_every, "--sample-every", 0, "--log-ranks"]
     if study.machine.device == "host":
         flags += ["--peak-tflops", 1]  # so that it is not measured
     return make_spec(study, "ours", run, [*flags, *run.layout], paths)
@@ -97,8 +96,9 @@ def our_run(study, run):
 
 def peer_run(study, run, strategy):
     flags, paths = shared_flags(study, run)
-    return make_spec(study, "pytorch", run, [*flags, "--strategy", strategy, "--rendezvous", "{run}/rendezvous",
-                                             *run.layout], paths)
+    device = "cpu" if study.machine.device == "host" else "cuda"
+    return make_spec(study, "pytorch", run, [*flags, "--device", device, "--strategy", strategy, "--rendezvous",
+                                             "{run}/rendezvous", *run.layout], paths)
 
 
 def make_spec(study, side, run, flags, paths):
@@ -123,13 +123,19 @@ def plan_run(name, flags):
     return Spec(name, "plan", tuple(map(str, flags)), timed=False)
 
 
+def cost_training(name, facts):
+    return Training(name, COST_SAMPLES, COST_STEPS, EPOCH_WINDOWS, cores=facts["cores"])
+
+
+def our_cost_runs(study, facts):
+    """A short run, from which costs are predicted."""
+    return [our_run(study, cost_training("cost-ours", facts))]
+
+
 def cost_runs(study, facts):
-    """A short run of each side, from which costs are predicted."""
-    run = Training("cost-ours", COST_SAMPLES, COST_STEPS, EPOCH_WINDOWS, cores=facts["cores"])
-    runs = [our_run(study, run)]
-    if not study.peers:
-        runs.append(peer_run(study, run._replace(name="cost-pytorch"), "plain"))
-    return runs
+    """The same for each side."""
+    peers = [] if study.peers else [peer_run(study, cost_training("cost-pytorch", facts), "plain")]
+    return our_cost_runs(study, facts) + peers
 
 
 def timed_steps(samples, batch):

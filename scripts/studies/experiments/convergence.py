@@ -2,9 +2,10 @@
 import math
 import statistics
 
-from studies.budget import Size
+from finetune_sentiment.metrics import mean_and_deviation
+from studies.budget import shrunk_sizes
 from studies.experiment import Experiment
-from studies.experiments.common import (LEARNING_RATE, SEEDS, Training, cost_runs, model_text, our_run, scale_facts,
+from studies.experiments.common import (LEARNING_RATE, SEEDS, Training, model_text, our_cost_runs, our_run, scale_facts,
                                         windows_of)
 from studies.figures import Curve, Curves
 from studies.inputs import VALIDATION_TOKENS, Shape
@@ -46,13 +47,9 @@ def first_below(points, target):
     return next(((tokens, seconds) for tokens, seconds, loss in points if loss <= target), None)
 
 
-def mean_of(values):
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
-
-
-def deviation_of(values):
-    return statistics.stdev(values) if len(values) > 1 else None
+def spread_over_seeds(values):
+    """(mean, standard deviation); None without values, the deviation also for one."""
+    return mean_and_deviation(values) if values else (None, None)
 
 
 def reach(all_points, target):
@@ -66,9 +63,7 @@ def reach(all_points, target):
 class Convergence(Experiment):
     share = 1.5
 
-    @staticmethod
-    def cost_runs(study, facts):
-        return [run for run in cost_runs(study, facts) if run.side == "ours"]
+    cost_runs = staticmethod(our_cost_runs)
 
 
 class Batch(Convergence):
@@ -81,11 +76,9 @@ class Batch(Convergence):
         return scale_facts(study)
 
     def sizes(self, study, facts):
-        factors = [self.FACTORS, self.FACTORS[1:], self.FACTORS[1::2]]
-        lengths = (8192, 4096, 2048, 1024, 512)
-        sizes = [Size(samples, (factors[0], SEEDS), 1) for samples in lengths]
-        sizes += [Size(lengths[-1], (some, SEEDS), 1) for some in factors[1:]]
-        return sizes + [Size(lengths[-1], (factors[-1], SEEDS[:count]), 1) for count in (2, 1)]
+        few = self.FACTORS[1::2]
+        points = [(self.FACTORS, SEEDS), (self.FACTORS[1:], SEEDS), (few, SEEDS), (few, SEEDS[:2]), (few, SEEDS[:1])]
+        return shrunk_sizes([8192, 4096, 2048, 1024, 512], points, 1)
 
     @staticmethod
     def rate(batch):
@@ -118,9 +111,10 @@ class Batch(Convergence):
         rows = []
         for batch in batches:
             tokens, seconds = reach(points[batch], target)
+            loss, sd = spread_over_seeds(finals[batch])
+            speed, _ = spread_over_seeds([one[-1][0] / one[-1][1] for one in points[batch]])
             cells = {"batch": batch, "rate": self.rate(batch), "steps": facts["samples"] // batch, "tokens": tokens,
-                     "seconds": seconds, "loss": mean_of(finals[batch]), "sd": deviation_of(finals[batch]),
-                     "speed": mean_of([one[-1][0] / one[-1][1] for one in points[batch]])}
+                     "seconds": seconds, "loss": loss, "sd": sd, "speed": speed}
             rows.append(results.row(f"batch-{batch}", cells, {"sd": "needs two seeds"}))
         fastest = min((row for row in rows if row.cells["seconds"]), key=lambda row: row.cells["seconds"], default=None)
         fewest = min((row for row in rows if row.cells["tokens"]), key=lambda row: row.cells["tokens"], default=None)
@@ -145,7 +139,7 @@ class Batch(Convergence):
             cells = {"batch": batch, "micro": f"{count} x {self.MICRO}",
                      "bytes": results.exact(name, lambda result: result.steps()[-1]["comm_bytes_dp"])}
             cells["per_token"] = None if cells["bytes"] is None else cells["bytes"] / tokens
-            wait = results.spread(name, lambda result: result.timed_sum("comm_ms") / (len(result.steps()) - WARMUP_STEPS))
+            wait = results.spread(name, lambda result: result.timed_mean("comm_ms"))
             cells["wait"] = None if wait is None else 1e6 * middle(wait) / tokens
             rows.append(results.row(name, cells))
         return Table("batch-sent", "Gradient accumulation: what two data ranks send", [
@@ -180,8 +174,7 @@ class ModelSize(Convergence):
         return {**scale_facts(study), "sizes": [shape._asdict() for shape in shapes]}
 
     def sizes(self, study, facts):
-        lengths = (8192, 6144, 4096, 2048, 1024, 512)
-        return [Size(samples, SEEDS, 1) for samples in lengths] + [Size(lengths[-1], SEEDS[:count], 1) for count in (2, 1)]
+        return shrunk_sizes([8192, 6144, 4096, 2048, 1024, 512], [SEEDS, SEEDS[:2], SEEDS[:1]], 1)
 
     @staticmethod
     def run_name(shape):
@@ -211,9 +204,10 @@ class ModelSize(Convergence):
         rows, targets = [], self.targets(facts, results)
         for shape in self.shapes(facts):
             points = self.points(results, shape)
-            finals = [one[-1][2] for one in points]
-            cells = {"size": f"{shape.layers} x {shape.channels}", "parameters": shape.parameters(), "loss": mean_of(finals),
-                     "sd": deviation_of(finals), "seconds": mean_of([one[-1][1] for one in points])}
+            loss, sd = spread_over_seeds([one[-1][2] for one in points])
+            seconds, _ = spread_over_seeds([one[-1][1] for one in points])
+            cells = {"size": f"{shape.layers} x {shape.channels}", "parameters": shape.parameters(), "loss": loss, "sd": sd,
+                     "seconds": seconds}
             for i, target in enumerate(targets):
                 cells[f"tokens{i}"], cells[f"seconds{i}"] = reach(points, target)
             why = {"sd": "needs two seeds"} | {f"{key}{i}": "not every seed reached it" for key in ("tokens", "seconds")

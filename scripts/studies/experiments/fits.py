@@ -2,7 +2,7 @@
 """
 from typing import NamedTuple
 
-from studies.budget import Size
+from studies.budget import shrunk_sizes
 from studies.experiment import Experiment
 from studies.experiments.common import plan_run
 from studies.figures import Bars
@@ -78,7 +78,7 @@ class Fits(Experiment):
         return {"peers": study.peers}
 
     def sizes(self, study, facts):
-        return [Size(len(LENGTHS), kinds, 1) for kinds in (KINDS, KINDS[:3], KINDS[:2], KINDS[:1], ("shortest",))]
+        return shrunk_sizes([len(LENGTHS)], [KINDS, KINDS[:3], KINDS[:2], KINDS[:1], ("shortest",)], 1)
 
     def plan(self, study, facts, size):
         runs = []

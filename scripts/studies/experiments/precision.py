@@ -1,13 +1,13 @@
 """Number formats of training: time of a step, memory, loss curves. Three seeds per format."""
 import statistics
 
-from studies.budget import Size
+from finetune_sentiment.metrics import mean_and_deviation, paired_difference
+from studies.budget import shrunk_sizes
 from studies.experiment import Experiment, ratio_of
-from studies.experiments.common import (EPOCH_WINDOWS, SEEDS, Training, cost_runs, model_text, our_run, scale_facts)
+from studies.experiments.common import (EPOCH_WINDOWS, SEEDS, Training, model_text, our_cost_runs, our_run, scale_facts)
 from studies.figures import Bars, Curve, Curves
 from studies.machine import SIMULATED
 from studies.plans import read_plan
-from studies.runs import WARMUP_STEPS
 from studies.tables import TIMED, Column, Row, Table, middle
 
 FORMATS = {"fp32": ("fp32", ()), "TF32": ("fp32", ("--tf32",)), "bf16": ("bf16", ()), "fp16": ("fp16", ())}
@@ -19,17 +19,14 @@ class Precision(Experiment):
     name, title = "precision", "Number formats"
     question = "How much time and memory do TF32, bf16 and fp16 save, and do they train as well as fp32?"
 
-    @staticmethod
-    def cost_runs(study, facts):
-        return [run for run in cost_runs(study, facts) if run.side == "ours"]
+    cost_runs = staticmethod(our_cost_runs)
 
     def facts(self, study):
         formats = [name for name in FORMATS if name != "TF32" or study.machine.device == "cuda"]
         return {**scale_facts(study), "formats": formats}
 
     def sizes(self, study, facts):
-        steps = [Size(count, SEEDS, 1) for count in (120, 80, 60, 40, 20)]
-        return steps + [Size(20, SEEDS[:count], 1) for count in (2, 1)]
+        return shrunk_sizes([120, 80, 60, 40, 20], [SEEDS, SEEDS[:2], SEEDS[:1]], 1)
 
     def plan(self, study, facts, size):
         return [our_run(study, Training(f"precision-{name}", BATCH, size.samples, EPOCH_WINDOWS, cores=facts["all_cores"],
@@ -46,22 +43,17 @@ class Precision(Experiment):
         name = f"precision-{format}"
         if not results.has(name):
             return Row({"format": format}, SIMULATED, None, why={"": NO_TF32})
-        cells = {"format": format, "time": results.spread(name, lambda result: 1000 * result.timed_sum("step_ms")
-                                                          / (len(result.steps()) - WARMUP_STEPS))}
-        base = results.spread("precision-fp32", lambda result: 1000 * result.timed_sum("step_ms")
-                              / (len(result.steps()) - WARMUP_STEPS))
-        cells["faster"] = ratio_of(base, cells["time"])
+        time, base = (results.spread(one, lambda result: 1000 * result.timed_mean("step_ms"))
+                      for one in (name, "precision-fp32"))
+        cells = {"format": format, "time": time, "faster": ratio_of(base, time)}
         finished, losses = results.finished(name), self.final_losses(results, name)
         if finished:
             plan, whole = read_plan(finished[0]), read_plan(results.finished("precision-fp32")[0])
             cells |= {"state": plan.state() / 2 ** 20, "activations": plan.largest(["activations"]) / 2 ** 20,
                       "planned": plan.total() / 2 ** 20, "memory": plan.total() / whole.total()}
-        cells["loss"] = statistics.fmean(losses.values()) if losses else None
-        cells["sd"] = statistics.stdev(losses.values()) if len(losses) > 1 else None
-        reference = self.final_losses(results, "precision-fp32")
-        pairs = [losses[seed] - reference[seed] for seed in losses if seed in reference]
-        cells["difference"] = statistics.fmean(pairs) if pairs else None
-        cells["error"] = statistics.stdev(pairs) / len(pairs) ** 0.5 if len(pairs) > 1 and format != "fp32" else None
+        cells["loss"], cells["sd"] = mean_and_deviation(list(losses.values())) if losses else (None, None)
+        _, cells["difference"], error = paired_difference(losses, self.final_losses(results, "precision-fp32"))
+        cells["error"] = None if format == "fp32" else error
         return results.row(name, cells, {"error": "the format that others are compared with" if format == "fp32" else
                                          "needs two seeds", "sd": "needs two seeds"})
 

@@ -9,12 +9,12 @@ from studies.experiments.common import (EPOCH_WINDOWS, Training, cost_runs, mode
 from studies.experiment import Experiment, ratio_of
 from studies.figures import Bars, Curve, Curves
 from studies.machine import FUNCTIONAL, MEASURED
-from studies.runs import WARMUP_STEPS
 from studies.tables import TIMED, Column, Row, Table, middle
 
 COMPUTE = ("fwd_ms", "bwd_ms", "recompute_ms", "optimizer_ms")
 PARTS = {"forward": ("fwd_ms",), "backward": ("bwd_ms", "recompute_ms"), "bubble": ("bubble_ms",),
          "optimizer": ("optimizer_ms",), "other": ("data_ms", "offload_ms", "other_ms")}
+ALL_CORES = "ours-1-all-cores-batch"  # and the batch: name of a run of one rank
 NOT_MEASURED = "functional: the ranks share cores or a GPU, so their times say nothing about scaling"
 
 
@@ -23,7 +23,11 @@ def ours(ranks, batch):
 
 
 def all_cores(batch):
-    return f"ours-1-all-cores-batch{batch}"
+    return f"{ALL_CORES}{batch}"
+
+
+def has_all_cores(name):
+    return name.startswith(ALL_CORES)
 
 
 def ddp(ranks, batch):
@@ -93,24 +97,27 @@ class Scaling(Experiment):
     def total(self, results, name, batch, samples, *keys):
         """Seconds for `samples` samples: a spread over the repeats."""
         def number(result):
-            seconds, steps = result.timed_sum(*keys), len(result.steps()) - WARMUP_STEPS
-            return None if seconds is None or steps < 1 else seconds * samples / (steps * batch)
+            seconds = result.timed_mean(*keys)
+            return None if seconds is None else seconds * samples / batch
         return results.spread(name, number)
+
+    @staticmethod
+    def cores(facts, name):
+        return facts["all_cores" if has_all_cores(name) else "cores"]
 
     def time_row(self, facts, results, point, n, batch, name):
         samples = self.samples(facts["samples"], n)
         time = self.total(results, name, batch, samples, "step_ms")
         one = self.total(results, ours(1, self.batch(point, 1)), self.batch(point, 1), self.samples(facts["samples"], 1),
                          "step_ms")
-        peer = ddp(n, batch) if not name.startswith("ours-1-all") else ""
+        peer = ddp(n, batch) if not has_all_cores(name) else ""
         theirs = self.total(results, peer, batch, samples, "step_ms")
         their_one = self.total(results, ddp(1, self.batch(point, 1)), self.batch(point, 1),
                                self.samples(facts["samples"], 1), "step_ms")
         per_sample = None if time is None else 1000 * middle(time) * n / samples
         share = self.total(results, ours(1, batch // n), batch // n, samples, "step_ms")
         whole = self.total(results, ours(1, batch), batch, samples, "step_ms")
-        cells = {"ranks": n, "cores": facts["all_cores"] if name.startswith("ours-1-all") else facts["cores"],
-                 "batch": batch, "samples": samples, "time": time,
+        cells = {"ranks": n, "cores": self.cores(facts, name), "batch": batch, "samples": samples, "time": time,
                  "epoch": None if time is None else middle(time) * facts["windows"] / samples,
                  "per_sample": per_sample, "speedup": self.speedup(one, time, n), "ddp": theirs,
                  "ddp_speedup": self.speedup(their_one, theirs, n), "ratio": ratio_of(time, theirs)}
@@ -119,7 +126,7 @@ class Scaling(Experiment):
         why = {"ddp": facts["peers"] or (results.reason(peer) if peer else "only ours"), "batch_effect":
                "a row of one rank" if n == 1 else "not measured for this row"}
         why["ddp_speedup"] = why["ratio"] = why["ddp"]
-        if name.startswith("ours-1-all"):
+        if has_all_cores(name):
             cells["speedup"] = cells["efficiency"] = None
             why |= dict.fromkeys(("speedup", "efficiency"), "more cores than the other rows")
         elif results.evidence(name) == FUNCTIONAL:
@@ -130,8 +137,8 @@ class Scaling(Experiment):
 
     def parts_row(self, facts, results, n, batch, name):
         samples = self.samples(facts["samples"], n)
-        cores = facts["all_cores"] if name.startswith("ours-1-all") else facts["cores"]
-        cells = {"ranks": n, "cores": cores, "batch": batch, "compute": self.total(results, name, batch, samples, *COMPUTE),
+        cells = {"ranks": n, "cores": self.cores(facts, name), "batch": batch,
+                 "compute": self.total(results, name, batch, samples, *COMPUTE),
                  "communication": self.total(results, name, batch, samples, "comm_ms")}
         for key, keys in PARTS.items():
             cells[key] = self.total(results, name, batch, samples, *keys)
@@ -153,7 +160,7 @@ class Scaling(Experiment):
         for _, n, batch, name in rows:
             tokens = batch * facts["shape"]["T"]
             times.problems += results.wrong_tokens(name, self.label(n, batch, name), tokens)
-            if not name.startswith("ours-1-all"):
+            if not has_all_cores(name):
                 times.problems += results.wrong_tokens(ddp(n, batch), "DDP, " + self.label(n, batch, name), tokens)
         parts = Table(f"{self.name}-parts", f"{self.title}: parts of the time of {samples_text}", PARTS_COLUMNS,
                       [self.parts_row(facts, results, n, batch, name) for _, n, batch, name in rows], results.device,
@@ -161,6 +168,9 @@ class Scaling(Experiment):
                                        "communication is the time that the computation waits for it. Parts add up to the "
                                        "total."])
         return [times, parts, *self.fits(facts, results, times)]
+
+    def fits(self, facts, results, times):
+        return []
 
     def time_columns(self):
         return [Column("ranks", "ranks"), Column("cores", "cores per rank"), Column("batch", "global batch"),
@@ -185,7 +195,7 @@ class Scaling(Experiment):
                     curves.append(Curve(f"{side}, {self.point_title} {point}", points, dots=True))
         ranks = [n for n in facts["ranks"] if any(x == n for curve in curves for x, *_ in curve.points)]
         if curves:
-            curves.append(Curve("ideal", [(n, self.ideal(n)) for n in ranks], dashed=True))
+            curves.append(Curve("ideal", [(n, n) for n in ranks], dashed=True))
         return [Bars(f"{self.name}-time", f"{self.title}: time of {self.samples_text(facts)}", "seconds", ["time"], bars),
                 Bars(f"{self.name}-parts", f"{self.title}: parts of the time", "seconds", list(STACK.values()), parts),
                 Curves(f"{self.name}-speedup", f"{self.title}: {self.speedup_title}", "ranks", self.speedup_title, curves,
@@ -193,7 +203,7 @@ class Scaling(Experiment):
 
     @staticmethod
     def label(n, batch, name):
-        ranks = "1 rank, all cores" if name.startswith("ours-1-all") else f"{n} rank{'s' * (n > 1)}"
+        ranks = "1 rank, all cores" if has_all_cores(name) else f"{n} rank{'s' * (n > 1)}"
         return f"{ranks}, batch {batch}"
 
 
@@ -235,10 +245,6 @@ class Strong(Scaling):
     @staticmethod
     def speedup(one, time, n):
         return ratio_of(one, time)
-
-    @staticmethod
-    def ideal(n):
-        return n
 
     @staticmethod
     def notes(facts):
@@ -298,13 +304,6 @@ class Weak(Scaling):
         return None if ratio is None else n * ratio
 
     @staticmethod
-    def ideal(n):
-        return n
-
-    @staticmethod
     def notes(facts):
         return ["Scaled speed-up: ranks x (time of one rank / time), for equally many samples per rank. Efficiency is time "
                 "of one rank / time."]
-
-    def fits(self, facts, results, times):
-        return []

@@ -4,7 +4,7 @@ All of them must compute the same losses. Their training state per rank is compa
 """
 from typing import NamedTuple
 
-from studies.budget import Size
+from studies.budget import shrunk_sizes
 from studies.experiment import Experiment
 from studies.experiments.common import Training, cost_runs, model_text, our_run, peer_run, scale_facts
 from studies.figures import Bars, Curve, Curves
@@ -100,8 +100,7 @@ class Strategies(Experiment):
         return {**facts, "n": n, "windows": BATCH * EPOCH_STEPS, "batch": BATCH}
 
     def sizes(self, study, facts):
-        epochs = [3 * BATCH * EPOCH_STEPS]
-        return [Size(epochs[0], ("ours", "PyTorch"), repeats) for repeats in range(study.repeats, 0, -1)]
+        return shrunk_sizes([3 * BATCH * EPOCH_STEPS], [("ours", "PyTorch")], study.repeats)
 
     def strategies(self, facts):
         return our_strategies(facts["n"]) + ([] if facts["peers"] else peer_strategies(facts["n"]))
@@ -131,10 +130,8 @@ class Strategies(Experiment):
         name = strategy.run_name()
         per_step = facts["batch"] * facts["shape"]["T"]
         time = results.spread(name, lambda result: result.timed_sum("step_ms"))
-        steps = facts["samples"] // facts["batch"]
         cells = {"strategy": strategy.title, "ranks": strategy.ranks, "time": time}
-        timed = results.spread(name, lambda result: per_step * (len(result.steps()) - 2) / result.timed_sum("step_ms"))
-        cells["tok_per_s"] = timed
+        cells["tok_per_s"] = results.spread(name, lambda result: per_step / result.timed_mean("step_ms"))
         finished = results.finished(name)
         why = {"slots": "PyTorch does not report it", "formula": "ZeRO's formulae are for data parallel strategies",
                "difference": "ZeRO's formulae are for data parallel strategies"}
@@ -144,7 +141,7 @@ class Strategies(Experiment):
             last = finished[0].steps()
             memory = self.memory(finished[0])
             expected = None if strategy.peer else state_formula(Shape(**facts["shape"]), strategy)
-            cells |= {"epochs": round(last[-1].get("epoch", steps * facts["batch"] / facts["windows"]), 3),
+            cells |= {"epochs": round(last[-1]["epoch"], 3),
                       "state": memory["state"], "slots": memory["slots"], "formula": expected,
                       "difference": None if expected is None else memory["state"] - expected,
                       "planned": None if memory["planned"] is None else memory["planned"] / 2 ** 20,
@@ -204,9 +201,7 @@ class Strategies(Experiment):
             lines = []
             for strategy, _ in shown:
                 steps = results.finished(strategy.run_name())[0].steps()
-                points = [(step.get("epoch", (i + 1) * facts["batch"] / facts["windows"]) if x == "epoch" else step["step"],
-                           step[key]) for i, step in enumerate(steps)]
-                lines.append(Curve(strategy.title, points))
+                lines.append(Curve(strategy.title, [(step[x], step[key]) for step in steps]))
             return Curves(f"strategies-{key}", title, x, label, lines, from_zero=False)
         mib = 2 ** 20
         return [bars("throughput", "Throughput", "tokens per second", ["tokens per second"],

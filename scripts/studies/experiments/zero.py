@@ -1,9 +1,9 @@
 """ZeRO's stages: bytes per parameter and per step, planned for 1, 8 and 64 ranks, and counted in runs on 2 and 4 ranks."""
 from typing import NamedTuple
 
-from studies.budget import Size
+from studies.budget import shrunk_sizes
 from studies.experiment import Experiment
-from studies.experiments.common import Training, cost_runs, model_text, our_run, plan_run, scale_facts
+from studies.experiments.common import Training, model_text, our_cost_runs, our_run, plan_run, scale_facts
 from studies.figures import Bars
 from studies.plans import read_plan
 from studies.tables import Column, Table
@@ -65,16 +65,14 @@ class Zero(Experiment):
     share = 0.5
     question = "How many bytes does each stage keep per parameter, and how many does it send?"
 
-    @staticmethod
-    def cost_runs(study, facts):
-        return [run for run in cost_runs(study, facts) if run.side == "ours"]
+    cost_runs = staticmethod(our_cost_runs)
 
     def facts(self, study):
         return scale_facts(study)
 
     def sizes(self, study, facts):
         models = tuple(MODELS)
-        return [Size(COUNTED_STEPS, models[:count], 1) for count in (4, 2, 1)]
+        return shrunk_sizes([COUNTED_STEPS], [models, models[:2], models[:1]], 1)
 
     def plan(self, study, facts, size):
         runs = [plan_run(layout.name(), ("--model", layout.model, "--vocab-size", 50257, "--dtype", "bf16", "--batch-size", 1,
@@ -97,7 +95,7 @@ class Zero(Experiment):
         if not finished:
             return results.row(name, cells)
         plan, whole = read_plan(finished[0]), read_plan(results.finished(Layout(layout.model, 1, 0, 1).name())[0])
-        cells |= {"parameters": plan.parameters, "state": plan.state(), "per_parameter": plan.state() / plan.parameters,
+        cells |= {"state": plan.state(), "per_parameter": plan.state() / plan.parameters,
                   "less": whole.state() / plan.state(), "slots": plan.slots(), "total": plan.total() / 2 ** 20}
         why = dict.fromkeys(("elements", "sent", "inside", "between"), "one rank sends nothing")
         if n > 1:
