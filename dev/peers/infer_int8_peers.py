@@ -2,7 +2,7 @@
 """Times INT8 generation on the CPU: infer_gpt2, CTranslate2, PyTorch and transformers, in turns.
 
     PYTHON=python3 python3 dev/peers/infer_int8_peers.py MODEL [--infer-gpt2 ./infer_gpt2] [--threads 2]
-        [--repetitions 3] [--json FILE]
+        [--repetitions 3] [--sides NAME,...] [--tokens FILE.bin] [--json FILE]
 
 MODEL and PYTHON are those of infer_peers.py. The sides are infer_gpt2 in fp32, w8 and w8a8 (its command bench),
 CTranslate2 in int8, PyTorch's dynamic INT8 (quantize_dynamic of transformers' model, whose Conv1D become Linear), and
@@ -11,10 +11,13 @@ transformers in fp32. What is not installed is reported and skipped.
 Each turn measures tokens per second of 64 greedy tokens for one sequence and for 8 sequences, and of reading a prompt of
 512 (less if the context is shorter), the median of three passes. Peers' decode follows a prompt of 16 and excludes it, as
 in infer_peers.py; ours starts at position 1. Every second repetition is in reverse order. A ratio is the speed of w8a8
-divided by that of the side in the same repetition.
+divided by that of the side in the same repetition. With --tokens, a turn of PyTorch and of transformers also has the
+perplexity of the file's windows of the whole context, and the MiB of the model's saved state.
 """
 import argparse
+import io
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -67,7 +70,7 @@ class PeerSide:
         self.name = name
         settings = {"name": name, "dtype": "int8" if name.startswith("CTranslate2") else "fp32",
                     "model": str(options.model), "threads": options.threads, "prefill": options.prefill,
-                    "folder": str(options.folder)}
+                    "folder": str(options.folder), "tokens": str(options.tokens or ""), "windows": options.windows}
         environment = {**quiet_threads(options.threads), "TOKENIZERS_PARALLELISM": "false"}
         self.process = SideProcess(__file__, settings, environment)
 
@@ -98,6 +101,7 @@ class BatchedCTranslate2(CTranslate2):
 class BatchedTransformers(Transformers):
     def __init__(self, settings):
         super().__init__(settings)
+        self.settings = settings
         if settings.name.startswith("PyTorch"):
             self.quantize()
 
@@ -123,9 +127,26 @@ class BatchedTransformers(Transformers):
 
         return batch * DECODE_TOKENS / seconds_of(tokens)
 
+    def quality(self):
+        """Perplexity of the tokens after one <|endoftext|>, as `infer_gpt2 perplexity --stride T` has it, and MiB."""
+        from files import read_tokens
+        T, count = self.model.config.n_positions, self.settings.windows
+        texts = read_tokens(self.settings.tokens)[:count * T].astype("int64")
+        tokens = self.torch.cat([self.torch.tensor([self.model.config.vocab_size - 1]), self.torch.from_numpy(texts)])
+        nll = 0.0
+        for i in range(count):
+            window = tokens[i * T:(i + 1) * T + 1]
+            logits = self.model(window[None, :-1]).logits[0]
+            nll += float(self.torch.nn.functional.cross_entropy(logits, window[1:], reduction="sum"))
+        state = io.BytesIO()
+        self.torch.save(self.model.state_dict(), state)
+        return {"perplexity": math.exp(nll / (count * T)), "MiB": len(state.getvalue()) / 2 ** 20}
+
     def turn(self):
         seconds = median_seconds(lambda: self.read(self.prompt(self.prefill_tokens)))
-        return {"batch 1": self.decode(1), "batch 8": self.decode(8), "prefill": self.prefill_tokens / seconds}
+        speed = {"batch 1": self.decode(1), "batch 8": self.decode(8), "prefill": self.prefill_tokens / seconds,
+                 "prompt tokens": self.prefill_tokens}
+        return {**speed, **(self.quality() if self.settings.tokens else {})}
 
 
 def serve_peer(settings):
@@ -143,9 +164,9 @@ def serve_peer(settings):
 
 def measure(options):
     """Returns (turns by side, reasons of skipped sides)."""
-    skipped = {name: reason for name, peer in PEERS.items() if (reason := missing_modules(peer))}
-    sides = [OurSide(options, name) for name in OURS]
-    sides += [PeerSide(options, name) for name in PEERS if name not in skipped]
+    skipped = {name: reason for name, peer in PEERS.items() if name in options.sides and (reason := missing_modules(peer))}
+    sides = [OurSide(options, name) for name in OURS if name in options.sides]
+    sides += [PeerSide(options, name) for name in PEERS if name in options.sides and name not in skipped]
     turns = {side.name: [] for side in sides}
     try:
         for index in range(options.repetitions):
@@ -174,11 +195,20 @@ def show(options, turns, skipped):
         line = name.ljust(22)
         for key in QUANTITIES:
             speeds = [turn[key] for turn in values]
-            ratio = statistics.median(a[key] / b for a, b in zip(turns["ours w8a8"], speeds))
-            line += f"{statistics.median(speeds):.1f} ({min(speeds):.1f} to {max(speeds):.1f})".rjust(30) + f"{ratio:7.2f}"
+            ratios = [a[key] / b for a, b in zip(turns.get("ours w8a8", []), speeds)]
+            line += f"{statistics.median(speeds):.1f} ({min(speeds):.1f} to {max(speeds):.1f})".rjust(30)
+            line += f"{statistics.median(ratios):7.2f}" if ratios else "-".rjust(7)
         print(line)
     for name, reason in skipped.items():
         print(f"skipped {name}: {reason}")
+
+
+def parse_sides(text):
+    names = text.split(",")
+    for name in names:
+        if name not in OURS and name not in PEERS:
+            raise argparse.ArgumentTypeError(f"'{name}' is no side; allowed: {', '.join([*OURS, *PEERS])}")
+    return names
 
 
 def main():
@@ -188,12 +218,16 @@ def main():
     parser.add_argument("--infer-gpt2", type=Path, default=ROOT / "infer_gpt2", help="our program [./infer_gpt2]")
     parser.add_argument("--threads", type=int, default=2, help="threads of every side [2]")
     parser.add_argument("--repetitions", type=int, default=3, help="turns of every side [3]")
+    parser.add_argument("--sides", type=parse_sides, default=[*OURS, *PEERS], metavar="NAME,...",
+                        help=f"sides to measure, of: {', '.join([*OURS, *PEERS])} [all]")
+    parser.add_argument("--tokens", type=Path, metavar="FILE.bin", help="held-out tokens, for the perplexity [none]")
+    parser.add_argument("--windows", type=int, default=8, help="windows of --tokens [8]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON")
     options = parser.parse_args()
-    for name in ("threads", "repetitions"):
+    for name in ("threads", "repetitions", "windows"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}; allowed: 1 or more")
-    if not options.infer_gpt2.is_file():
+    if not options.infer_gpt2.is_file() and set(options.sides) & OURS.keys():
         parser.error(f"--infer-gpt2 {options.infer_gpt2}: no such file")
     options.infer_gpt2 = options.infer_gpt2.resolve()
     try:

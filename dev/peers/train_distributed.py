@@ -33,22 +33,13 @@ import torch.distributed as dist
 
 import gpt2
 from files import read_tokens
+from ranks import find_ranks, join_ranks, leave_ranks
 from train_pytorch import add_shared_flags, learning_rate, resolve_shared_flags
 from windows import ShuffledWindows
 
 STRATEGIES = ("plain", "ddp", "zero1", "fsdp-zero2", "fsdp-zero3", "fsdp-hybrid")
-RANK_VARIABLES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-                  ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"), ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
 SHARD_GROUP = 2
 ADAM = {"betas": (0.9, 0.95), "eps": 1e-8}
-
-
-def find_ranks():
-    """(rank, number of ranks, rank on this machine) from the launcher."""
-    for names in RANK_VARIABLES:
-        if all(name in os.environ for name in names):
-            return tuple(int(os.environ[name]) for name in names)
-    return 0, 1, 0
 
 
 def resident_mib():
@@ -218,18 +209,15 @@ def main():
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if options.strategy != "plain":
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=ranks,
-                                init_method=f"file://{os.path.abspath(options.rendezvous)}")
+        join_ranks(dist, options.rendezvous, rank, ranks, "nccl" if device.type == "cuda" else "gloo")
     with open(options.log if rank == 0 else os.devnull, "w", encoding="utf-8") as log:
         def write(line):
             log.write(json.dumps(line) + "\n")
             log.flush()
         train(options, rank, ranks, device, write)
     if options.strategy != "plain":
-        # At the end of a process, a thread of gloo may still run and end it with SIGABRT. Nothing is left to be written.
-        dist.barrier()
         sys.stdout.flush()
-        os._exit(0)
+        leave_ranks(dist)
 
 
 if __name__ == "__main__":

@@ -74,19 +74,20 @@ def all_methods(layers):
     return {method.name: method for method in methods}
 
 
-def data_flags(folder, length):
+def data_flags(folder, length, micro_batch=BATCH_SIZE):
     """Flags that training and evaluation share. The peak rate needs no measurement: the table has no MFU."""
     return ["--task", "classify", "--classes", classes_flag(folder), "--split", "80/10/10", "--seq-len", length,
-            "--batch-size", BATCH_SIZE, "--eval-batches", 0, "--peak-tflops", 1]
+            "--batch-size", micro_batch, "--eval-batches", 0, "--peak-tflops", 1]
 
 
-def training_flags(method, model, folder, rate, seed, steps):
+def training_flags(method, model, folder, rate, seed, steps, micro_batches=(BATCH_SIZE, 1)):
+    """`micro_batches`: sequences of one, of a rank, and their number per step."""
     if method.pretrained:
         start = ["--init-from", model.path]
     else:
         start = ["--model", model.path / "config.json", "--tokenizer", model.path]
-    return [*data_flags(folder, model.length), *start, *method.flags, "--grad-accum", 1, "--steps", steps, "--lr", rate,
-            "--weight-decay", WEIGHT_DECAY, "--seed", seed, "--eval-every", max(1, -(-steps // EVALUATIONS)),
+    return [*data_flags(folder, model.length, micro_batches[0]), *start, *method.flags, "--grad-accum", micro_batches[1],
+            "--steps", steps, "--lr", rate, "--weight-decay", WEIGHT_DECAY, "--seed", seed, "--eval-every", max(1, -(-steps // EVALUATIONS)),
             "--sample-every", 0]
 
 

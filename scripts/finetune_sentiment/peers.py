@@ -2,7 +2,9 @@
 """Fine-tunes the same weights on the same sentences with transformers, or with LoRA of PEFT.
 
     peers.py --reference MODEL --data DIR --method all|lora --lr X --steps N --evaluations N --batch-size B --length T
-             --seed S --weight-decay X --dropout P --rank R --out FILE.json
+             --seed S --weight-decay X --dropout P --rank R [--rendezvous FILE] --out FILE.json
+
+Several ranks divide each batch, with DDP; they meet in the file --rendezvous. With --steps 0, the model is only tested.
 
 The loop is that of Trainer with its defaults: batches of random sentences that are padded to the longest one, AdamW,
 clipping at 1, and a cosine schedule after 5% warm-up. The weights with the best validation macro F1 are tested.
@@ -20,8 +22,10 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "dev/peers"))
 from finetune_sentiment.data import LABELS, read_parts  # noqa: E402
 from finetune_sentiment.metrics import classification, confusion_matrix  # noqa: E402
+from ranks import find_ranks, join_ranks, leave_ranks  # noqa: E402
 
 
 def parse_command_line():
@@ -33,7 +37,12 @@ def parse_command_line():
         parser.add_argument(f"--{name}", type=int, required=True)
     for name in ("lr", "weight-decay", "dropout"):
         parser.add_argument(f"--{name}", type=float, required=True)
-    return parser.parse_args()
+    parser.add_argument("--rendezvous", type=Path)
+    options = parser.parse_args()
+    options.rank_of_process, options.ranks, options.local_rank = find_ranks()
+    if options.ranks > 1 and not options.rendezvous:
+        parser.error(f"{options.ranks} ranks need --rendezvous FILE")
+    return options
 
 
 def load_tokenizer(folder):
@@ -98,6 +107,7 @@ def learning_rate(step, options):
 
 def train(model, parts, batches, options):
     """Returns (best validation metrics with their step, best weights that learn, mean ms per step)."""
+    runner = torch.nn.parallel.DistributedDataParallel(model) if options.ranks > 1 else model
     learning = {name: value for name, value in model.named_parameters() if value.requires_grad}
     optimizer = torch.optim.AdamW(learning.values(), lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay)
     every = max(1, math.ceil(options.steps / options.evaluations))
@@ -111,7 +121,7 @@ def train(model, parts, batches, options):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, options)
         optimizer.zero_grad()
-        model(**batches["train"].batch(rows)).loss.backward()
+        runner(**batches["train"].batch(rows[options.rank_of_process::options.ranks])).loss.backward()
         torch.nn.utils.clip_grad_norm_(learning.values(), 1.0)
         optimizer.step()
         if torch.cuda.is_available():
@@ -126,24 +136,37 @@ def train(model, parts, batches, options):
     return best, weights, 1000 * sum(times) / len(times)
 
 
+def run(options, device):
+    parts, model, tokenizer = read_parts(options.data), load_model(options).to(device), load_tokenizer(options.reference)
+    batches = {name: Batches(part, tokenizer, options, model.config.pad_token_id, device) for name, part in parts.items()}
+    validation, step_ms = None, None
+    if options.steps > 0:
+        validation, weights, step_ms = train(model, parts, batches, options)
+        model.load_state_dict(weights, strict=False)
+    test = evaluate(model, batches["test"], parts["test"].labels, options.batch_size)
+    memory = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else \
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"method": options.method, "rate": options.lr, "seed": options.seed, "steps": options.steps,
+            "epoch_steps": batches["train"].count / options.batch_size,
+            "validation": validation, "test": test, "planned_mib": None, "peak_mib": memory, "step_ms": step_ms,
+            "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}
+
+
 def main():
     options = parse_command_line()
     transformers.logging.set_verbosity_error()
     torch.manual_seed(options.seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    parts, model, tokenizer = read_parts(options.data), load_model(options).to(device), load_tokenizer(options.reference)
-    batches = {name: Batches(part, tokenizer, options, model.config.pad_token_id, device) for name, part in parts.items()}
-    validation, weights, step_ms = train(model, parts, batches, options)
-    model.load_state_dict(weights, strict=False)
-    test = evaluate(model, batches["test"], parts["test"].labels, options.batch_size)
-    memory = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else \
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    result = {"method": options.method, "rate": options.lr, "seed": options.seed, "steps": options.steps,
-              "validation": validation, "test": test, "planned_mib": None, "peak_mib": memory, "step_ms": step_ms,
-              "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-              "parameters": sum(p.numel() for p in model.parameters()),
-              "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}
-    options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    device = torch.device("cuda", options.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    if options.ranks > 1:
+        join_ranks(torch.distributed, options.rendezvous, options.rank_of_process, options.ranks,
+                   "nccl" if device.type == "cuda" else "gloo")
+    result = run(options, device)
+    if options.rank_of_process == 0:
+        options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    if options.ranks > 1:
+        leave_ranks(torch.distributed)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 SHARE = 0.9           # of the budget that a plan may use: the rest is for runs that take longer than planned
 PLAN_SECONDS = 0.15   # of a --dry-run
+# Of sides whose costs no short run measures: processor seconds of a sample, relative to ours, and seconds of a start.
+RELATIVE = {"infer": (0.4, 0.5), "transformers": (2.0, 15.0), "int8-peer": (2.0, 15.0)}
 
 
 class Size(NamedTuple):
@@ -36,7 +38,9 @@ class Costs:
     def __init__(self, num_cores, sample_core_seconds, start_seconds):
         """By side: processor seconds of a sample, and of the start of a rank."""
         self._cores = num_cores
-        self._sample, self._start = {"plan": 0.0, **sample_core_seconds}, {"plan": PLAN_SECONDS, **start_seconds}
+        ours = sample_core_seconds.get("ours", 0.0)
+        self._sample = {"plan": 0.0, **{side: part * ours for side, (part, _) in RELATIVE.items()}, **sample_core_seconds}
+        self._start = {"plan": PLAN_SECONDS, **{side: start for side, (_, start) in RELATIVE.items()}, **start_seconds}
         self._predicted = dict.fromkeys(self._sample, 0.0)
         self._actual = dict.fromkeys(self._sample, 0.0)
 

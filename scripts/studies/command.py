@@ -69,21 +69,41 @@ def parse_command_line():
                                                                    "without a GPU]")
     parser.add_argument("--data", type=Path, metavar="PATH", help="a text, or a folder of .txt files "
                                                                   "[../shared/data/text, else datasets/tinyshakespeare]")
+    parser.add_argument("--sentences", type=Path, metavar="DIR", help="a folder with positive.txt and negative.txt, which have "
+                        "a sentence per line [../shared/data/sentence_polarity, else datasets/sentence_polarity]")
     parser.add_argument("--repeats", type=positive(int, "repeats"), default=3, metavar="N",
                         help="repeats of each timed run [3]")
     parser.add_argument("--launcher", metavar="COMMAND", help="starts ranks, such as 'srun -n {ranks}' [scripts/run.sh]")
     parser.add_argument("--peers", choices=("yes", "no"), default="yes", help="no leaves PyTorch out [yes]")
+    parser.add_argument("--like", type=Path, metavar="DIR", help="make runs as large as those of the study in DIR, so that exact "
+                        "columns must be equal; the budget then only limits repeats [sizes that fit the budget]")
     parser.add_argument("--out", type=Path, default=ROOT / "runs/study", metavar="DIR",
                         help="folder to write or to continue [runs/study]")
     return parser, parser.parse_args()
 
 
 def selected_experiments(parser, options):
-    names = list(EXPERIMENTS) if options.names == ["all"] else options.names
+    names = list(EXPERIMENTS) if options.names == ["all"] else list(options.names)
     for name in names:
         if name not in EXPERIMENTS or names.count(name) > 1:
             parser.error(f"'{name}' is not an experiment or is repeated; allowed: {', '.join(EXPERIMENTS)}, or all alone")
+    if any(EXPERIMENTS[name].needs_base for name in names) and "base" not in names:
+        names.insert(0, "base")
     return [EXPERIMENTS[name] for name in names]
+
+
+def able_experiments(experiments, study, is_all):
+    """Those that can run here. One that is named and cannot is an error."""
+    able = []
+    for experiment in experiments:
+        reason = experiment.missing(study)
+        if reason and not is_all:
+            raise RunError(f"{experiment.name}: {reason}")
+        if reason:
+            note(f"{experiment.name} is left out: {reason}")
+        else:
+            able.append(experiment)
+    return able
 
 
 def missing_peers(options):
@@ -102,7 +122,11 @@ def make_study(parser, options):
         parser.error(f"--data {options.data} does not exist; allowed: a text, or a folder of .txt files")
     if options.launcher and "{ranks}" not in options.launcher:
         parser.error(f"--launcher '{options.launcher}' has no {{ranks}}, which stands for their number")
-    for name in ("train_gpt2", "tokenize"):
+    if options.sentences and not options.sentences.is_dir():
+        parser.error(f"--sentences {options.sentences} is no folder; allowed: one with positive.txt and negative.txt")
+    if options.like and not options.like.is_dir():
+        parser.error(f"--like {options.like} is no folder; allowed: the --out of scripts/study")
+    for name in ("train_gpt2", "infer_gpt2", "tokenize"):
         program(name)
     out = options.out.resolve()
     machine = find_machine(options.device)
@@ -111,24 +135,29 @@ def make_study(parser, options):
     ranks = options.ranks or ([n for n in (1, 2, 4, 8) if n <= machine.gpus] if machine.device == "cuda" else [1, 2, 4])
     if 1 not in ranks:
         parser.error(f"--ranks {','.join(map(str, ranks))} has no 1, with which all others are compared")
-    inputs = Inputs(out / "inputs" / machine.device, machine.device, options.data.resolve() if options.data else None)
+    inputs = Inputs(out / "inputs", machine.device, *(path.resolve() if path else None
+                                                      for path in (options.data, options.sentences)))
     return Study(out, machine, inputs, Runner(out, machine, launcher), CUDA if machine.device == "cuda" else HOST, ranks,
-                 options.repeats, missing_peers(options), sys.argv[1:])
+                 options.repeats, missing_peers(options), sys.argv[1:], like=options.like and options.like.resolve())
 
 
 def run_experiments(parser, options):
     experiments = selected_experiments(parser, options)
     study = make_study(parser, options)
+    experiments = able_experiments(experiments, study, options.names == ["all"])
     study.inputs.prepare()
     clock = Clock(options.budget or DEFAULT_MINUTES * len(experiments))
     note(f"machine: {study.machine.description()}, commit {study.machine.commit}"
          + (f"; without PyTorch: {study.peers}" if study.peers else ""))
     for index, experiment in enumerate(experiments):
-        begin, share = clock.left(), experiment.share / sum(one.share for one in experiments[index:])
-        plan = make_runs(experiment, study, clock, max(0.0, share * begin))
+        begin, part = clock.left(), experiment.share / sum(one.share for one in experiments[index:])
+        share = min(experiment.most_seconds, max(0.0, part * begin))
+        plan = make_runs(experiment, study, clock, share)
+        if experiment.name == "base":
+            study.base = experiment.model(study, plan)
         tables, figures = write_results(experiment, study.out / experiment.name, plan)
         print(f"{experiment.name}: {study.out / experiment.name}/{experiment.name}.md, tables: {len(tables)}, figures: "
-              f"{len(figures)}; {(begin - clock.left()) / 60:.1f} of {max(0.0, share * begin) / 60:.1f} minutes", flush=True)
+              f"{len(figures)}; {(begin - clock.left()) / 60:.1f} of {share / 60:.1f} minutes", flush=True)
     if options.names == ["all"]:
         make_report(options, [])
 

@@ -1,5 +1,6 @@
 """What an experiment is, and how it becomes runs, tables and figures."""
 import json
+import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,13 @@ class Experiment:
     """An experiment. `facts` are JSON: what the runs and the tables share. tables() and figures() read only facts and
     results, so that both can be made again elsewhere."""
     name = title = question = ""
-    share = 1.0   # of the time of a command, relative to other experiments
+    share = 1.0         # of the time of a command, relative to other experiments
+    most_seconds = math.inf
+    needs_base = False  # whether its runs start from the study's base model (experiments/base.py)
+
+    def missing(self, study):
+        """Why the experiment cannot run at all; empty if it can."""
+        return ""
 
     def facts(self, study):
         raise NotImplementedError
@@ -51,6 +58,8 @@ class Study:
     repeats: int
     peers: str            # "" if PyTorch takes part, else the reason why not
     words: list           # of the command line
+    base: object = None   # experiments/base.py: the model that experiments share, once it is trained
+    like: Path | None = None  # a study whose sizes are repeated
 
 
 class Results:
@@ -135,14 +144,27 @@ def all_runs(specs, repeats):
 
 def choose_size(experiment, study, facts, costs, seconds):
     """(size, runs, what was dropped)"""
-    sizes = experiment.sizes(study, facts)
+    all_sizes = experiment.sizes(study, facts)
+    sizes = [size_of(experiment, study, all_sizes)] if study.like else all_sizes
     for size in sizes:
         runs = all_runs(experiment.plan(study, facts, size), size.repeats)
         missing = [spec for spec in runs if study.runner.find(spec) is None]
         if sum(costs.seconds(spec) for spec in missing) <= SHARE * seconds:
             break
+    if study.like:
+        return size, runs, [f"The size is that of {study.like / experiment.name}."]
     dropped = [] if size == sizes[0] else [f"The time allows {size.text()}, instead of {sizes[0].text()}."]
     return size, runs, dropped
+
+
+def size_of(experiment, study, sizes):
+    """The size that the experiment has in the study of --like."""
+    wanted = read_plan(study.like / experiment.name)["size"]
+    for size in sizes:
+        if json.loads(json.dumps(size._asdict())) == wanted:
+            return size
+    raise RunError(f"--like {study.like}: its {experiment.name} has a size that this command does not have; allowed: a study "
+                   "with the same --device and the same --repeats")
 
 
 def measure_costs(experiment, study, facts):
@@ -177,7 +199,7 @@ def make_runs(experiment, study, clock, seconds):
     missing = [spec for spec in runs if study.runner.find(spec) is None]
     for index, spec in enumerate(missing):
         left = seconds - (begin - clock.left())
-        if spec.is_repeat() and costs.seconds(spec) > left:
+        if (spec.is_repeat() and costs.seconds(spec) > left) or not study.runner.can_start(spec):
             left_out.append(spec)
             continue
         result = study.runner.run(spec)

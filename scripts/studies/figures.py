@@ -1,4 +1,4 @@
-"""Figures of a study: curves, and bars whose functional values are hatched. Drawn by gnuplot as SVG, PNG and PDF."""
+"""Figures of a study: curves, bars whose functional values are hatched, and timelines. Drawn by gnuplot as SVG, PNG and PDF."""
 from dataclasses import dataclass, field
 
 from run_view.gnuplot import quote, terminal, write_picture
@@ -97,6 +97,36 @@ class Bars:
                              f"fc rgb '{colour}' " + (f"title {quote(name)}" if first else "notitle"))
         if any(is_functional for _, _, is_functional in self.rows):
             plots.append(f"NaN with boxes {hatched('#666666')} fc rgb '#666666' title 'hatched: functional'")
+        return "\n".join(lines) + "\nplot " + ", \\\n  ".join(plots) + "\n"
+
+
+@dataclass
+class Timeline:
+    """What each row does over time. `rows`: (label, [(begin, end, index of the kind, text)])."""
+    name: str
+    title: str
+    x_label: str
+    kinds: list
+    rows: list
+
+    def is_empty(self):
+        return not any(boxes for _, boxes in self.rows)
+
+    def script(self, out):
+        lines = header(self, out, 110 + 44 * len(self.rows), len(self.kinds))
+        labels = ", ".join(f"{quote(label)} {-i}" for i, (label, _) in enumerate(self.rows))
+        lines += [f"set ytics ({labels}) noenhanced", f"set yrange [{-len(self.rows) + 0.4}:0.6]",
+                  f"set lmargin {3 + 0.85 * max(len(label) for label, _ in self.rows)}", "unset grid", "set xrange [0:*]",
+                  f"set xlabel {quote(self.x_label)} noenhanced"]
+        plots = []
+        for kind, name in enumerate(self.kinds):
+            boxes = [(begin, end, -i, text) for i, (_, row) in enumerate(self.rows) for begin, end, one, text in row if one == kind]
+            if not boxes:
+                continue
+            lines.append(f"$k{kind} << EOD\n" + "".join(f"{begin!r} {y!r} {begin!r} {end!r} {y - 0.4!r} {y + 0.4!r} "
+                         f"{(begin + end) / 2!r} {quote(text)}\n" for begin, end, y, text in boxes) + "EOD")
+            plots += [f"$k{kind} using 1:2:3:4:5:6 with boxxyerror fs solid 0.7 border rgb 'white' fc rgb "
+                      f"'{COLOURS[kind % len(COLOURS)]}' title {quote(name)}", f"$k{kind} using 7:2:8 with labels notitle"]
         return "\n".join(lines) + "\nplot " + ", \\\n  ".join(plots) + "\n"
 
 

@@ -1,7 +1,7 @@
 """A run of a study: its settings, its folder, its start, and what its log says.
 
-A run has a folder: command.txt, output.txt, log.jsonl, of our program also plan.txt (--dry-run), and result.json, which
-is written last. The folder's name has a hash of the settings and of the programs, so a run with equal settings is found
+A run has a folder: command.txt, output.txt, the file that its side leaves (sides.py), of train_gpt2 also plan.txt
+(--dry-run), and result.json, which is written last. The folder's name has a hash of the settings and of the programs, so a run with equal settings is found
 again, also by another experiment.
 """
 import hashlib
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measured_programs import ROOT, RunError, execute, note, program, read_json_lines, write_json
-from studies.machine import MAX_LOAD, MEASURED, SIMULATED, LoadMeter, file_hash
+from studies.machine import MAX_LOAD, MEASURED, SIMULATED, LoadMeter
+from studies.sides import OURS, SIDES
 
-PEERS = ROOT / "dev/peers"
-PEER_FILES = ("train_distributed.py", "train_pytorch.py", "gpt2.py", "windows.py", "files.py", "token_files.py")
 PIN = Path(__file__).resolve().parent / "pin.sh"
 FIRST_SEED = 1
 WARMUP_STEPS = 2  # at the start of every timed run: not timed
@@ -28,7 +27,7 @@ class Spec(NamedTuple):
     """A run. `flags` are words; {run} in one stands for the folder. `inputs`: paths among the flags, and the hash of
     each, which replaces the path in the settings."""
     name: str            # without the repeat
-    side: str            # ours, pytorch, or plan: --dry-run of our program, without a run
+    side: str            # one of SIDES
     flags: tuple
     ranks: int = 1
     cores: int = 1       # per rank
@@ -39,6 +38,7 @@ class Spec(NamedTuple):
     inputs: tuple = ()   # (path, hash)
     timed: bool = True
     work: float = 1.0    # of a sample, relative to one of the study's model
+    needs: tuple = ()    # folders of runs that must have ended before: their weights are an input
 
     def is_repeat(self):
         """Whether other runs show the same: it is dropped first if time is short."""
@@ -73,7 +73,13 @@ class Runner:
 
     def __init__(self, out, machine, launcher):
         self._logs, self._machine, self._launcher = out / "logs", machine, launcher
-        self._peer_hash = hashlib.sha256("".join(file_hash(PEERS / name) for name in PEER_FILES).encode()).hexdigest()[:16]
+        self._versions = {"ours": machine.program, "plan": machine.program}
+
+    def version(self, side):
+        """The hash of a side's program."""
+        if side not in self._versions:
+            self._versions[side] = SIDES[side].version()
+        return self._versions[side]
 
     def settings(self, spec):
         """Everything that the result of the run depends on."""
@@ -81,7 +87,7 @@ class Runner:
         for path, digest in spec.inputs:
             flags = [word.replace(str(path), digest) for word in flags]
         return {"side": spec.side, "flags": flags, "ranks": spec.ranks, "cores": spec.cores, "repeat": spec.repeat,
-                "program": self._peer_hash if spec.side == "pytorch" else self._machine.program,
+                "program": self.version(spec.side),
                 "device": self._machine.device, "machine": self._machine.description()}
 
     def folder(self, spec):
@@ -96,15 +102,22 @@ class Runner:
         result = Result(self.folder(spec))
         return result if result.exists() and not result.error else None
 
+    def can_start(self, spec):
+        """Whether the runs that it needs have ended."""
+        return all(Result(folder).exists() for folder in spec.needs)
+
     def _command(self, spec, folder):
-        start = [program("train_gpt2")] if spec.side == "ours" else [python(), PEERS / "train_distributed.py"]
-        words = [str(word).replace("{run}", str(folder)) for word in (*start, *spec.flags)]
-        return [str(word) for word in self._launcher.command(spec, words)]
+        side = SIDES[spec.side]
+        start = [program(side.program)] if side.program else [python(), side.script]
+        return [str(word) for word in self._launcher.command(spec, [*start, *self._words(spec, folder)])]
 
     @staticmethod
-    def _plan(spec, folder):
+    def _words(spec, folder):
+        return [str(word).replace("{run}", str(folder)) for word in spec.flags]
+
+    def _plan(self, spec, folder):
         """Writes plan.txt."""
-        command = [program("train_gpt2"), *spec.flags, "--dry-run"]
+        command = [program("train_gpt2"), *self._words(spec, folder), "--dry-run"]
         ranks = [] if "--ranks" in spec.flags else ["--ranks", spec.ranks]
         return execute([*command, *ranks], folder / "output.txt", folder / "plan.txt")
 
@@ -116,18 +129,19 @@ class Runner:
         command = self._command(spec, folder)
         (folder / "command.txt").write_text(" ".join(command) + "\n", encoding="utf-8")
         threads = str(spec.cores)
-        environment = {"LLMC_HOST_THREADS": threads, "OMP_NUM_THREADS": threads if spec.side == "pytorch" else "1"}
+        environment = {"LLMC_HOST_THREADS": threads, "OMP_NUM_THREADS": "1" if spec.side in OURS else threads}
         if spec.side == "ours":
             self._plan(spec, folder)
+        output = folder / SIDES[spec.side].output
         with LoadMeter() as meter:
-            usage = execute(command, folder / "output.txt", environment=environment)
+            usage = execute(command, folder / "output.txt", output if spec.side == "infer" else None, environment)
         load = meter.elsewhere() if self._launcher.is_local() else None
-        if not [line for line in read_json_lines(folder / "log.jsonl") if "loss" in line]:
-            raise RunError(f"{folder / 'log.jsonl'} has no step")
+        if not output.exists() or (output.suffix == ".jsonl" and not any("loss" in line for line in read_json_lines(output))):
+            raise RunError(f"{output} is missing or has no step")
         return usage, load
 
     def run(self, spec):
-        """The result of the run. A peer or a plan that fails has a result with an error; a run of ours raises it."""
+        """The result of the run. A peer or a plan that fails has a result with an error; another run of ours raises it."""
         folder, evidence = self.folder(spec), self.evidence(spec)
         facts = {"name": spec.name, "side": spec.side, "ranks": spec.ranks, "cores": spec.cores, "seed": spec.seed,
                  "repeat": spec.repeat, "settings": self.settings(spec), "evidence": evidence,
@@ -138,7 +152,7 @@ class Runner:
                 note(f"{spec.label()}: other programs used {load:.1f} cores; the run is repeated")
                 usage, load = self._execute(spec, folder)
         except RunError as error:
-            if spec.side == "ours":
+            if spec.side in OURS and spec.side != "plan":
                 raise
             write_json(folder / "result.json", {**facts, "error": last_line(folder, error)})
             return Result(folder)
@@ -194,15 +208,22 @@ class Result:
 
     def validation(self):
         """[(step, validation loss)]"""
-        return [(line["step"], line["val_loss"]) for line in self._lines if isinstance(line.get("val_loss"), (int, float))]
+        return self.metric("val_loss")
+
+    def metric(self, key):
+        """[(step, value)] of all lines that have a number of this name."""
+        return [(line["step"], line[key]) for line in self._lines if isinstance(line.get(key), (int, float))]
 
     def first_line(self):
         """The line of settings, or {}."""
         return next((line for line in self._lines if "run" in line), {})
 
+    def timed_steps(self):
+        return self.steps()[WARMUP_STEPS:]
+
     def timed_sum(self, *keys):
         """Seconds of the timed steps; several keys, in milliseconds, are added. None if a step lacks one."""
-        steps = self.steps()[WARMUP_STEPS:]
+        steps = self.timed_steps()
         if not steps or any(not isinstance(step.get(key), (int, float)) for step in steps for key in keys):
             return None
         return sum(step[key] for step in steps for key in keys) / 1000
@@ -210,7 +231,37 @@ class Result:
     def timed_mean(self, *keys):
         """Seconds per timed step. None if a step lacks a key."""
         seconds = self.timed_sum(*keys)
-        return None if seconds is None else seconds / len(self.steps()[WARMUP_STEPS:])
+        return None if seconds is None else seconds / len(self.timed_steps())
+
+    def use_percent(self, key):
+        """Mean over timed steps of the rank with the highest use: cpu_percent_ranks or gpu_util_ranks; None without it."""
+        texts = [step[key] for step in self.timed_steps() if isinstance(step.get(key), str)]
+        return statistics.fmean(max(map(float, text.split())) for text in texts) if texts else None
+
+    def text(self, name):
+        """A file of the run."""
+        return (self.folder / name).read_text(encoding="utf-8", errors="replace")
+
+    @cached_property
+    def _peer(self):
+        return json.loads(self.text("peer.json"))
+
+    def peer(self):
+        """What a peer without a log wrote."""
+        return self._peer
+
+    @cached_property
+    def _tests(self):
+        return json.loads(self.text("stdout.txt").strip().splitlines()[-1])["results"]
+
+    def bench(self, test, batch=1):
+        """The result of a test of `infer_gpt2 bench --format json`: prompt, generate or step."""
+        return next(one for one in self._tests if one["test"] == test and one["batch"] == batch)
+
+    def scores(self):
+        """{(task, metric): (value, standard error or None)} of `infer_gpt2 perplexity` and `score`."""
+        rows = [line.split() for line in self.text("stdout.txt").splitlines() if line and line[0] != "#"][1:]
+        return {(row[0], row[1]): (float(row[2]), None if row[3] == "-" else float(row[3])) for row in rows}
 
     def peak_mib(self):
         """The largest memory in use of a rank, on the device."""

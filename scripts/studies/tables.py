@@ -60,7 +60,7 @@ def middle(value):
 
 def number_text(value, digits):
     if isinstance(value, float) and digits is None:
-        return f"{value:.3g}"
+        return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
     if isinstance(value, str) or digits is None:
         return str(value)
     return f"{value:,.{digits}f}"

@@ -29,7 +29,7 @@ class OverLength(Experiment):
     def facts(self, study):
         shape = study.scale.shape
         model = Shape(2, 2, 128, 0, shape.vocabulary) if study.machine.device == "host" else shape
-        return {**scale_facts(study), "model": model._asdict()}
+        return {**scale_facts(study), "model": model._asdict(), "device": study.machine.device}
 
     def sizes(self, study, facts):
         longest = [LENGTHS[:count] for count in range(len(LENGTHS), 0, -1)]
@@ -63,14 +63,14 @@ class OverLength(Experiment):
         finished = results.finished(f"{self.name}-plan-{label}-T{T}")
         return read_plan(finished[0]) if finished else None
 
-    def row(self, results, T, way):
+    def row(self, facts, results, T, way):
         label, attention, recompute = way
         name = f"{self.name}-{label}-T{T}"
         plan, twice = self.planned(results, label, T), self.planned(results, label, 2 * T)
         batch = max(1, TOKENS // T)
         cells = {"T": T, "way": label, "batch": batch}
         why = {"time": f"timed up to {LONGEST_TIMED[attention]:,} tokens" if T > LONGEST_TIMED[attention] else "",
-               "growth": "no longer sequence was planned"}
+               "growth": "no longer sequence was planned", "tflops": "for GPUs"}
         if plan:
             cells |= {"planned": plan.total() / MIB, "activations": plan.largest(ACTIVATIONS) / MIB}
         if plan and twice:
@@ -78,15 +78,24 @@ class OverLength(Experiment):
             per = plan.largest(ACTIVATIONS) / batch
             cells["growth"] = twice.largest(ACTIVATIONS) / max(1, TOKENS // (2 * T)) / per
         if not results.has(name):
-            why["token"] = why["peak"] = why["time"]
+            why["token"] = why["peak"] = why["tflops"] = why["time"]
             return Row(cells, SIMULATED, None, why=why)
         cells["time"] = results.spread(name, lambda result: 1000 * result.timed_mean("step_ms"))
         cells["token"] = None if cells["time"] is None else 1000 * middle(cells["time"]) / (batch * T)
         cells["peak"] = results.spread(name, lambda result: result.peak_mib())
+        if facts["device"] == "cuda":
+            cells["tflops"] = results.spread(name, lambda result: self.flop_per_token(facts, T) * batch * T / 1e12
+                                             / result.timed_mean("step_ms"))
         return results.row(name, cells, why)
 
+    @staticmethod
+    def flop_per_token(facts, T):
+        """6 N + 12 L T C, as in the paper on FlashAttention-2: both halves of the attention matrix count."""
+        model = Shape(**facts["model"])._replace(T=T)
+        return 6 * model.parameters() + 12 * model.layers * T * model.channels
+
     def tables(self, facts, results):
-        rows = [self.row(results, T, way) for T in facts["points"] for way in self.ways]
+        rows = [self.row(facts, results, T, way) for T in facts["points"] for way in self.ways]
         model = Shape(**facts["model"])
         notes = [f"{model.layers} layers, {model.heads} heads, {model.channels} channels, {facts['dtype']}; steps of "
                  f"{TOKENS:,} tokens, at least one sequence. Activations include attention matrices and buffers of "
@@ -96,6 +105,7 @@ class OverLength(Experiment):
         return [Table(self.name, f"{self.title}: time and memory of a step", [
             Column("T", "tokens per sequence", digits=0), Column("way", self.way_title), Column("batch", "sequences"),
             Column("time", "ms per step", TIMED, 1), Column("token", "µs per token", TIMED, 2),
+            Column("tflops", "TFLOP/s", TIMED, 1),
             Column("activations", "activations, MiB", digits=1), Column("growth", "growth", digits=2),
             Column("planned", "planned, MiB", digits=1), Column("peak", "peak of the process, MiB", TIMED, 0)], rows,
             results.device, results.commit, notes),

@@ -1,4 +1,5 @@
 """Flags and model sizes that experiments share."""
+from pathlib import Path
 from typing import NamedTuple
 
 from studies.inputs import Shape
@@ -46,9 +47,20 @@ def cores_per_rank(study):
     return max(1, len(study.machine.cores) // max(study.ranks))
 
 
+CONSTANT = ("--warmup", 0, "--schedule", "constant")
+
+
+class Model(NamedTuple):
+    """A language model that runs start from."""
+    path: Path        # of its directory
+    digest: str       # stands for the weights in the settings of runs
+    shape: Shape      # T is its context
+    needs: tuple = () # folders of the runs that make it
+
+
 class Training(NamedTuple):
-    """A training run: global batch, number of data ranks, steps, windows of an epoch, flags of the layout. A run of another
-    shape than the study's starts from random weights of its seed."""
+    """A training run: global batch, number of data ranks, steps, windows of an epoch, flags of the layout. It starts from
+    the model `start`; without it, from random weights of its seed if it has a shape, else from the study's weights."""
     name: str
     batch: int
     steps: int
@@ -66,61 +78,95 @@ class Training(NamedTuple):
     rate: float = LEARNING_RATE
     evaluate_every: int = 0      # steps between validations
     timed: bool = True           # repeated; else a run per seed
+    start: Model | None = None
+    schedule: tuple = CONSTANT
+    max_micro_batch: int = 0     # 0: of the study's scale
+
+    def shape_in(self, study):
+        return self.shape or (self.start.shape if self.start else study.scale.shape)
 
 
 def shared_flags(study, run):
-    """Flags that both programs have, and their input files."""
-    inputs, shape = study.inputs, run.shape or study.scale.shape
-    paths = [inputs.windows(run.windows, shape.T)]
+    """Flags that both programs have, and (path, hash) of their input files."""
+    inputs, shape = study.inputs, run.shape_in(study)
+    pairs = [hashed(study, inputs.windows(run.windows, shape.T))]
     model = shape.flags()
-    if run.shape is None:
-        paths.append(inputs.weights(shape))
-        model = ["--init-from", paths[-1]]
-    micro, count = micro_batches(run.batch // run.data_ranks, study.scale.max_micro_batch, run.at_least)
-    flags = [*model, "--train", paths[0], "--dtype", run.dtype or study.scale.dtype, "--batch-size", micro,
-             "--grad-accum", count, "--seq-len", shape.T, "--steps", run.steps, "--lr", run.rate, "--warmup", 0,
-             "--schedule", "constant", "--weight-decay", 0.1, "--grad-clip", run.grad_clip, "--seed", run.seed,
-             "--log", "{run}/log.jsonl"]
-    return flags, paths
+    if run.start:
+        pairs.append((str(run.start.path), run.start.digest))
+        model = ["--init-from", run.start.path]
+    elif run.shape is None:
+        pairs.append(hashed(study, inputs.weights(shape)))
+        model = ["--init-from", pairs[-1][0]]
+    most = run.max_micro_batch or study.scale.max_micro_batch
+    micro, count = micro_batches(run.batch // run.data_ranks, most, run.at_least)
+    flags = [*model, "--train", pairs[0][0], "--dtype", run.dtype or study.scale.dtype, "--batch-size", micro,
+             "--grad-accum", count, "--seq-len", shape.T, "--steps", run.steps, "--lr", run.rate, *run.schedule,
+             "--weight-decay", 0.1, "--grad-clip", run.grad_clip, "--seed", run.seed, "--log", "{run}/log.jsonl"]
+    return flags, pairs
+
+
+def hashed(study, path):
+    return str(path), study.inputs.hash_of(path)
 
 
 def our_run(study, run):
-    flags, paths = shared_flags(study, run)
-    paths += [study.inputs.validation((run.shape or study.scale.shape).T)]
-    flags += ["--device", study.machine.device, "--val", paths[-1], "--tokenizer", study.inputs.tokenizer(),
-              "--eval-every", run.evaluate_every, "--sample-every", 0, "--log-ranks"]
-    if study.machine.device == "host":
-        flags += ["--peak-tflops", 1]  # so that it is not measured
-    return make_spec(study, "ours", run, [*flags, *run.layout], paths)
+    flags, pairs = shared_flags(study, run)
+    pairs.append(hashed(study, study.inputs.validation(run.shape_in(study).T)))
+    flags += ["--val", pairs[-1][0], "--tokenizer", study.inputs.tokenizer(), "--eval-every", run.evaluate_every,
+              *our_flags(study)]
+    return make_spec(study, "ours", run, [*flags, *run.layout], pairs)
+
+
+def our_flags(study):
+    """Flags of every run of train_gpt2. On the host, the peak rate is not measured."""
+    return ["--device", study.machine.device, "--sample-every", 0, "--log-ranks",
+            *(("--peak-tflops", 1) if study.machine.device == "host" else ())]
 
 
 def peer_run(study, run, strategy):
-    flags, paths = shared_flags(study, run)
+    flags, pairs = shared_flags(study, run)
     device = "cpu" if study.machine.device == "host" else "cuda"
     return make_spec(study, "pytorch", run, [*flags, "--device", device, "--strategy", strategy, "--rendezvous",
-                                             "{run}/rendezvous", *run.layout], paths)
+                                             "{run}/rendezvous", *run.layout], pairs)
 
 
-def make_spec(study, side, run, flags, paths):
+def make_spec(study, side, run, flags, pairs):
     return Spec(run.name, side, tuple(map(str, flags)), run.ranks, run.cores, run.seed, run.repeat, run.steps, run.batch,
-                tuple((str(path), study.inputs.hash_of(path)) for path in paths), run.timed, work_of(study, run))
+                tuple(pairs), run.timed, work_of(study, run.shape_in(study)), run.start.needs if run.start else ())
 
 
-def work_of(study, run):
+def work_of(study, shape):
     """Operations of a sample, relative to one of the study's model: products and attention."""
     def operations(shape):
         return shape.T * (6 * shape.parameters() + 12 * shape.layers * shape.T * shape.channels)
-    return operations(run.shape) / operations(study.scale.shape) if run.shape else 1.0
+    return operations(shape) / operations(study.scale.shape)
 
 
-def windows_of(samples, T):
-    """Windows of an epoch for a run of so many samples: different ones, as far as a small text has them."""
-    return min(samples, MAX_TOKENS // T)
+def windows_of(study, samples, T):
+    """Windows of an epoch for a run of so many samples: different ones, as far as the texts have them."""
+    return min(samples, MAX_TOKENS // T, study.inputs.most_windows(T))
 
 
 def plan_run(name, flags):
     """A --dry-run."""
     return Spec(name, "plan", tuple(map(str, flags)), timed=False)
+
+
+def infer_run(study, name, model, words, tokens, cores, files=(), timed=True):
+    """A command of infer_gpt2 with the Model `model`; it reads about so many `tokens`. `files`: other paths among `words`."""
+    flags = (*words, "--model", model.path, "--device", study.machine.device)
+    pairs = ((str(model.path), model.digest), *(hashed(study, path) for path in files))
+    return Spec(name, "infer", tuple(map(str, flags)), 1, cores, steps=1, samples=1, inputs=pairs, timed=timed,
+                work=work_of(study, model.shape) * tokens / model.shape.T, needs=model.needs)
+
+
+def checkpoint_of(study, spec, shape):
+    """The Model that a run of ours saves with --out {run}/weights."""
+    folder = study.runner.folder(spec)
+    return Model(folder / "weights" / f"step_{spec.steps:06d}", folder.name, shape, (*spec.needs, folder))
+
+
+KEEP_WEIGHTS = ("--out", "{run}/weights", "--keep-checkpoints", 1, "--keep-best=false")
 
 
 def cost_training(name, facts):

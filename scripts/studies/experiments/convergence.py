@@ -7,6 +7,7 @@ from studies.budget import shrunk_sizes
 from studies.experiment import Experiment
 from studies.experiments.common import (LEARNING_RATE, SEEDS, Training, model_text, our_cost_runs, our_run, scale_facts,
                                         windows_of)
+from studies.experiments.gpt2_weights import weight_runs, weight_table
 from studies.figures import Curve, Curves
 from studies.inputs import VALIDATION_TOKENS, Shape
 from studies.runs import WARMUP_STEPS
@@ -14,6 +15,7 @@ from studies.tables import TIMED, Column, Table, middle
 
 MEAN_SAMPLES = 256   # of the running mean of a training loss
 TARGET_STEP = 0.1    # targets are multiples of it
+SHORTEST = 512       # samples of a run
 
 
 def round_up(loss):
@@ -78,7 +80,7 @@ class Batch(Convergence):
     def sizes(self, study, facts):
         few = self.FACTORS[1::2]
         points = [(self.FACTORS, SEEDS), (self.FACTORS[1:], SEEDS), (few, SEEDS), (few, SEEDS[:2]), (few, SEEDS[:1])]
-        return shrunk_sizes([8192, 4096, 2048, 1024, 512], points, 1)
+        return shrunk_sizes([8192, 4096, 2048, 1024, SHORTEST], points, 1)
 
     @staticmethod
     def rate(batch):
@@ -93,12 +95,12 @@ class Batch(Convergence):
         for seed in size.points[1]:
             for batch in self.batches(size.points):
                 run = Training(f"batch-{batch}", batch, size.samples // batch,
-                               windows_of(size.samples, facts["shape"]["T"]), cores=facts["all_cores"], seed=seed,
+                               windows_of(study, size.samples, facts["shape"]["T"]), cores=facts["all_cores"], seed=seed,
                                rate=self.rate(batch), timed=False)
                 runs.append(our_run(study, run))
         for batch in self.SENT_BATCHES:
-            run = Training(f"batch-sent-{batch}", batch, WARMUP_STEPS + 4,
-                           windows_of(size.samples, facts["shape"]["T"]), 2, 2, facts["cores"], ("--zero", 0),
+            run = Training(f"batch-sent-{batch}", batch, WARMUP_STEPS + (4 if size.samples > SHORTEST else 1),
+                           windows_of(study, size.samples, facts["shape"]["T"]), 2, 2, facts["cores"], ("--zero", 0),
                            batch // 2 // self.MICRO, timed=False)
             runs.append(our_run(study, run))
         return runs
@@ -183,9 +185,9 @@ class ModelSize(Convergence):
     def plan(self, study, facts, size):
         steps = size.samples // SIZE_BATCH
         return [our_run(study, Training(self.run_name(shape), SIZE_BATCH, steps,
-                                        windows_of(size.samples, shape.T), cores=facts["all_cores"], shape=shape, seed=seed,
+                                        windows_of(study, size.samples, shape.T), cores=facts["all_cores"], shape=shape, seed=seed,
                                         evaluate_every=steps // EVALUATIONS, timed=False))
-                for seed in size.points for shape in self.shapes(facts)]
+                for seed in size.points for shape in self.shapes(facts)] + weight_runs(study)
 
     @staticmethod
     def shapes(facts):
@@ -221,7 +223,8 @@ class ModelSize(Convergence):
             *(Column(f"tokens{i}", f"tokens to {target:.1f}", digits=0) for i, target in enumerate(targets)),
             *(Column(f"seconds{i}", f"seconds to {target:.1f}", TIMED, 1) for i, target in enumerate(targets))], rows,
             results.device, results.commit, [f"Means over seeds {', '.join(map(str, facts['points']))}; the loss is measured "
-                                             f"{EVALUATIONS} times on {VALIDATION_TOKENS:,} held-out tokens."])]
+                                             f"{EVALUATIONS} times on {VALIDATION_TOKENS:,} held-out tokens."]),
+                weight_table(results)]
 
     def figures(self, facts, results, tables):
         curves = [(shape, self.points(results, shape)) for shape in self.shapes(facts)]

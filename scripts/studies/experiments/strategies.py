@@ -4,9 +4,10 @@ All of them must compute the same losses. Their training state per rank is compa
 """
 from typing import NamedTuple
 
-from studies.budget import shrunk_sizes
+from studies.budget import Size, shrunk_sizes
 from studies.experiment import Experiment
 from studies.experiments.common import Training, cost_runs, model_text, our_run, peer_run, scale_facts
+from studies.experiments.layout_plans import layout_plans, schedule_figure, tensor_table
 from studies.figures import Bars, Curve, Curves
 from studies.inputs import Shape
 from studies.machine import FUNCTIONAL
@@ -14,8 +15,10 @@ from studies.plans import read_plan
 from studies.tables import TIMED, Column, Table, middle
 
 BATCH = 32          # samples of a step
-EPOCH_STEPS = 8     # windows of an epoch / BATCH
+EPOCHS = 3
 MICRO_BATCHES = 4   # of a pipeline
+PARTS = {"fwd_ms": "forward", "bwd_ms": "backward", "recompute_ms": "recomputation", "comm_ms": "communication",
+         "bubble_ms": "bubble", "optimizer_ms": "optimizer", "other_ms": "other"}
 ALIGNMENT, STATE_BYTES = 1024, {"weights": 4, "gradients": 4, "moments": 8}  # fp32
 LOSS_LIMIT = 2e-5   # relative difference of losses to one device
 
@@ -97,10 +100,11 @@ class Strategies(Experiment):
         facts = scale_facts(study)
         measured = [n for n in study.ranks if study.machine.evidence(n, facts["cores"]) != FUNCTIONAL]
         n = max([2, *measured])
-        return {**facts, "n": n, "windows": BATCH * EPOCH_STEPS, "batch": BATCH}
+        return {**facts, "n": n, "batch": BATCH}
 
     def sizes(self, study, facts):
-        return shrunk_sizes([3 * BATCH * EPOCH_STEPS], [("ours", "PyTorch")], study.repeats)
+        samples = [EPOCHS * BATCH * steps for steps in (8, 4)]
+        return shrunk_sizes(samples, [("ours", "PyTorch")], study.repeats) + [Size(EPOCHS * BATCH * 2, ("ours", "PyTorch"), 1)]
 
     def strategies(self, facts):
         return our_strategies(facts["n"]) + ([] if facts["peers"] else peer_strategies(facts["n"]))
@@ -109,10 +113,10 @@ class Strategies(Experiment):
         runs = []
         for strategy in self.strategies(facts):
             layout = (*strategy.layout, *(("--recompute", "none") if not strategy.peer else ()))
-            run = Training(strategy.run_name(), BATCH, size.samples // BATCH, facts["windows"], strategy.ranks,
+            run = Training(strategy.run_name(), BATCH, size.samples // BATCH, size.samples // EPOCHS, strategy.ranks,
                            strategy.data_ranks, facts["cores"], layout, strategy.at_least)
             runs.append(peer_run(study, run, strategy.peer) if strategy.peer else our_run(study, run))
-        return runs
+        return runs + layout_plans(facts, facts["n"])
 
     # ---- numbers of a row --------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class Strategies(Experiment):
                       "state": memory["state"], "slots": memory["slots"], "formula": expected,
                       "difference": None if expected is None else memory["state"] - expected,
                       "planned": None if memory["planned"] is None else memory["planned"] / 2 ** 20,
-                      "peak": memory["peak"], "loss": mean_loss(last[-EPOCH_STEPS:]), "norm": last[-1]["grad_norm"],
+                      "peak": memory["peak"], "loss": mean_loss(last[-(len(last) // EPOCHS):]), "norm": last[-1]["grad_norm"],
                       "worst": self.worst_difference(last, baseline), "bytes": last[-1].get("comm_bytes")}
             why["bytes"] = why["planned"] = "PyTorch does not report it"
         return results.row(name, cells, why)
@@ -168,7 +172,6 @@ class Strategies(Experiment):
         rows = [self.row(facts, results, strategy, baseline) for strategy in self.strategies(facts)]
         known = [(row.cells["worst"], row) for row in rows if row.cells.get("worst") is not None]
         differences = [worst for worst, _ in known]
-        epochs = facts["samples"] / facts["windows"]
         verdict = "equal" if differences and max(differences) <= LOSS_LIMIT else "NOT EQUAL"
         problems = [f"{row.cells['strategy']}: a loss differs by {worst:.1e} from that of one device; allowed: "
                     f"{LOSS_LIMIT:.0e}" for worst, row in known if worst > LOSS_LIMIT]
@@ -176,7 +179,7 @@ class Strategies(Experiment):
                      "formula" for row in rows if row.cells.get("difference")]
         for strategy in self.strategies(facts):
             problems += results.wrong_tokens(strategy.run_name(), strategy.title, facts["batch"] * facts["shape"]["T"])
-        notes = [model_text(facts), f"{epochs:g} epochs of {facts['windows']} samples, {facts['batch']} per step. Time is that "
+        notes = [model_text(facts), f"{EPOCHS} epochs of {facts['samples'] // EPOCHS} samples, {facts['batch']} per step. Time is that "
                  "of all steps but the first two.",
                  f"Losses are {verdict}: the largest relative difference of a step to one device is "
                  f"{max(differences, default=0):.1e}; allowed: {LOSS_LIMIT:.0e}.",
@@ -185,8 +188,8 @@ class Strategies(Experiment):
                  "weights and whole gradients of a few buckets."]
         if facts["peers"]:
             notes.append(f"PyTorch is left out: {facts['peers']}.")
-        return [Table("strategies", f"{self.title}: {epochs:g} epochs", COLUMNS, rows, results.device, results.commit, notes,
-                      problems)]
+        return [Table("strategies", f"{self.title}: {EPOCHS} epochs", COLUMNS, rows, results.device, results.commit, notes,
+                      problems), tensor_table(facts, results)]
 
     def figures(self, facts, results, tables):
         strategies = self.strategies(facts)
@@ -203,15 +206,23 @@ class Strategies(Experiment):
                 steps = results.finished(strategy.run_name())[0].steps()
                 lines.append(Curve(strategy.title, [(step[x], step[key]) for step in steps]))
             return Curves(f"strategies-{key}", title, x, label, lines, from_zero=False)
-        mib = 2 ** 20
+
+        def parts(strategy):
+            seconds = [results.spread(strategy.run_name(), lambda result, key=key: result.timed_mean(key)) for key in PARTS]
+            return (f"{strategy.title}, {ranks_text(strategy.ranks)}", [1000 * (middle(one) or 0) for one in seconds],
+                    results.evidence(strategy.run_name()) == FUNCTIONAL)
+        mib, schedule = 2 ** 20, schedule_figure(results)
         return [bars("throughput", "Throughput", "tokens per second", ["tokens per second"],
                      lambda row: [middle(row.cells["tok_per_s"])]),
-                bars("time", f"Training time of {facts['samples'] / facts['windows']:g} epochs", "seconds", ["time"],
+                bars("time", f"Training time of {EPOCHS} epochs", "seconds", ["time"],
                      lambda row: [middle(row.cells["time"])]),
                 bars("memory", "Training state and gathered slots of a rank", "MiB", ["training state", "slots"],
                      lambda row: [row.cells["state"] / mib, (row.cells["slots"] or 0) / mib]),
                 curves("loss", "epoch", "Training loss by epoch", "loss (nats per token)"),
-                curves("grad_norm", "step", "Gradient norm", "gradient norm")]
+                curves("grad_norm", "step", "Gradient norm", "gradient norm"),
+                Bars("strategies-parts", "Where the time of a step goes, of the slowest rank", "ms", list(PARTS.values()),
+                     [parts(strategy) for strategy, _ in shown if not strategy.peer]),
+                *([schedule] if schedule else [])]
 
 
 COLUMNS = [Column("strategy", "strategy"), Column("ranks", "ranks"), Column("time", "time, s", TIMED, 2),

@@ -60,6 +60,13 @@ class Counted(NamedTuple):
 COUNTED = [*(Counted(2, stage, 2) for stage in range(4)), *(Counted(4, stage, 2) for stage in (1, 2, 3))]
 
 
+HOST_MODEL, HOST_RANKS = "d12", 8   # of the table of host memory
+
+
+def host_name(stage):
+    return f"zero-host-{stage}"
+
+
 class Zero(Experiment):
     name, title = "zero", "ZeRO: memory and traffic of its stages"
     share = 0.5
@@ -79,6 +86,9 @@ class Zero(Experiment):
                                          "--seq-len", 1024, "--grad-accum", 1, "--ranks", layout.ranks, "--zero", layout.stage,
                                          "--shard-group", layout.group if layout.group < layout.ranks else 0))
                 for layout in layouts(size.points)]
+        runs += [plan_run(host_name(stage), ("--model", HOST_MODEL, "--vocab-size", 50257, "--dtype", "bf16", "--batch-size", 1,
+                                             "--seq-len", 1024, "--grad-accum", 1, "--ranks", HOST_RANKS, "--zero", stage,
+                                             "--offload", "optimizer")) for stage in range(4)]
         for one in COUNTED:
             run = Training(one.name(), 32, COUNTED_STEPS, COUNTED_WINDOWS, one.ranks, one.ranks, facts["cores"], one.flags())
             runs.append(our_run(study, run)._replace(timed=False))
@@ -140,7 +150,20 @@ class Zero(Experiment):
                     f"{row.cells['planned']} were planned" for row in counted_rows if row.cells.get("difference")]
         counted = Table("zero-counted", "ZeRO: bytes counted in runs", COUNTED_COLUMNS, counted_rows, results.device,
                         results.commit, [model_text(facts), "Bytes of a step, of the rank that sends the most."], problems)
-        return [planned, counted]
+        return [planned, counted, self.host_table(results)]
+
+    @staticmethod
+    def host_table(results):
+        rows = []
+        for stage in range(4):
+            cells = {"stage": str(stage)}
+            for result in results.finished(host_name(stage)):
+                cells["host"] = read_plan(result).host_total() / 2 ** 20
+            rows.append(results.row(host_name(stage), cells))
+        return Table("zero-host", "ZeRO: host memory of offloaded moments and master weights", [
+            Column("stage", "stage"), Column("host", "host memory of each rank, MiB", digits=1)], rows, results.device,
+            results.commit, [f"{MODELS[HOST_MODEL]} in bf16 on {HOST_RANKS} ranks, --offload optimizer, planned. Stage 0 keeps a "
+                             "replica for every rank."])
 
     def figures(self, facts, results, tables):
         rows = []
