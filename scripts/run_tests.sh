@@ -227,6 +227,7 @@ if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
     script download test/test_download.py ${case_filter:+"$case_filter"}
     script study test/test_study.py ${case_filter:+"$case_filter"}
     script study_experiments test/test_study_experiments.py ${case_filter:+"$case_filter"}
+    script study_tuning test/test_study_tuning.py ${case_filter:+"$case_filter"}
     script study_report test/test_study_report.py ${case_filter:+"$case_filter"}
     script sentiment_script test/test_sentiment_script.py ${case_filter:+"$case_filter"}
     script study_runs test/test_study_runs.py "$out" ${case_filter:+"$case_filter"}

@@ -13,11 +13,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from runner import Skip, expect, run_tests
+from runner import Skip, expect, expect_error, run_tests
 from study_samples import MACHINE, ROOT, FakeRunner, make_study, run_experiment
 
+from measured_programs import RunError
 from run_view.gnuplot import GnuplotError, find_gnuplot
-from studies import budget, experiment, figures, machine, runs, table_files, tables
+from studies import budget, experiment, figures, inputs, machine, runs, table_files, tables
 from studies.experiments import EXPERIMENTS, common
 
 # ---- machine, runs, budget -------------------------------------------------------------------
@@ -74,7 +75,7 @@ def test_a_run_is_found_again_only_with_equal_settings(folder):
     for other in (run._replace(seed=2), run._replace(layout=("--zero", 1)), run._replace(steps=5), run._replace(repeat=2)):
         expect(study.runner.find(common.our_run(study, other)) is None, f"{other} is taken for another run")
     changed = FakeRunner(study.out)
-    changed._machine = MACHINE._replace(program="other")
+    changed._versions["ours"] = "other"
     expect(changed.find(spec) is None, "another program is taken for the same")
 
 
@@ -108,6 +109,49 @@ def test_an_interrupted_study_continues(folder):
             stop_at[0] = -1
     names = study.runner.executed
     expect(len(names) == len(set(names)) > 5, f"runs were repeated: {names}")
+
+
+def test_sizes_of_another_study_are_repeated(folder):
+    first = make_study(folder)
+    small = experiment.make_runs(EXPERIMENTS["precision"], first, budget.Clock(60), 3)
+    second = make_study(folder)
+    second.out = folder / "second"
+    second.runner, second.like = FakeRunner(second.out), first.out
+    again = experiment.make_runs(EXPERIMENTS["precision"], second, budget.Clock(60), 3600)
+    expect(again["size"] == small["size"] and "of " in again["dropped"][0], f"{again['size']}, {again['dropped']}")
+    plan = json.loads((first.out / "precision/plan.json").read_text())
+    plan["size"]["samples"] = 7
+    (first.out / "precision/plan.json").write_text(json.dumps(plan))
+    expect_error(RunError, "a size that this command does not have",
+                 lambda: experiment.make_runs(EXPERIMENTS["precision"], second, budget.Clock(60), 3600))
+
+
+def test_other_texts_have_other_inputs(folder):
+    (folder / "a.txt").write_text("one")
+    (folder / "texts").mkdir()
+    (folder / "texts/a.txt").write_text("one")
+    names = []
+    for words in ("one", "two"):
+        (folder / "a.txt").write_text(words)
+        names.append(inputs.Inputs(folder / "in", "host", folder / "a.txt").folder)
+    expect(names[0] != names[1] and names[0].parent == folder / "in", f"{names}")
+    (folder / "texts/b.txt").write_text("two")
+    expect(inputs.Inputs(folder / "in", "host", folder / "texts").folder not in names, "a folder of texts")
+
+
+def test_sentences_are_copied_and_their_test_part_counted(folder):
+    for label in ("negative", "positive"):
+        (folder / f"{label}.txt").write_text("".join(f"{label} sentence {i}\n" for i in range(60)))
+    (folder / "text.txt").write_text("one")
+    one = inputs.Inputs(folder / "in", "host", folder / "text.txt", folder)
+    few = one.sentences(40)
+    expect(len((few / "negative.txt").read_text().splitlines()) == 40 and few != one.sentences(), f"{few}")
+    texts = (one.test_sentences(40) / "test.txt").read_text().splitlines()
+    support = one.test_support(40)
+    expect(sum(support) == len(texts) and [text.split()[0] for text in texts] ==
+           ["negative"] * support[0] + ["positive"] * support[1] and min(support) > 0, f"{support}, {texts}")
+    (folder / "positive.txt").unlink()
+    expect_error(RunError, "positive.txt is missing", inputs.Inputs(folder / "in2", "host", folder / "text.txt", folder).sentences)
 
 
 # ---- tables ----------------------------------------------------------------------------------
@@ -162,7 +206,8 @@ def test_figures_are_drawn_in_three_formats(folder):
     bars = figures.Bars("bars", "Title's \"bars\"", "s", ["one", "two"], [("a_b", [1.0, 2.0], False), ("c", [2.0, 1.0], True)])
     curves = figures.Curves("curves", "T", "x", "y", [figures.Curve("a", [(1, 1.0), (2, 1.9, 1.8, 2.0)], dots=True),
                                                       figures.Curve("ideal", [(1, 1), (2, 2)], dashed=True)], x_ticks=[1, 2])
-    for figure in (bars, curves):
+    timeline = figures.Timeline("timeline", "T", "slots", ["forward", "backward"], [("rank 0", [(0, 1, 0, "0"), (2, 3, 1, "0")])])
+    for figure in (bars, curves, timeline):
         figures.write_figure(folder, figure)
         for suffix in figures.FORMATS:
             expect((folder / (figure.name + suffix)).stat().st_size > 1000, f"{figure.name}{suffix}")
@@ -173,10 +218,11 @@ def test_errors_of_the_command_name_the_cause(folder):
     cases = [("nothing", "'nothing' is not an experiment"), ("strong strong", "is repeated"), ("strong --budget 0", "--budget"),
              ("strong --ranks 0,1", "--ranks"), ("strong --ranks 2,4", "has no 1"), ("tables", "tables needs folders"),
              ("tables /nowhere", "has no plan.json"), ("strong --data /nowhere", "does not exist"),
-             ("strong --launcher srun", "has no {ranks}"), ("strong --repeats 0", "--repeats")]
+             ("strong --launcher srun", "has no {ranks}"), ("strong --repeats 0", "--repeats"),
+             ("strong --sentences /nowhere", "is no folder"), ("strong --like /nowhere", "is no folder")]
     programs = folder / "programs"
     programs.mkdir()
-    for name in ("train_gpt2", "tokenize"):
+    for name in ("train_gpt2", "infer_gpt2", "tokenize"):
         (programs / name).write_text("#!/bin/sh\necho target: host\n")
         (programs / name).chmod(0o755)
     for words, part in cases:

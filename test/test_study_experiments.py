@@ -6,6 +6,8 @@ that went wrong.
 
 Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
 """
+import json
+import os
 import sys
 
 from runner import expect, expect_error, run_tests
@@ -13,7 +15,7 @@ from study_samples import rows_of, run_experiment
 
 from measured_programs import RunError
 from studies import plans, tables
-from studies.experiments import scaling, strategies, zero
+from studies.experiments import gpt2_weights, scaling, strategies, zero
 from studies.inputs import Shape
 
 # The output of --dry-run --ranks 2 --zero 2 --layers 4 --heads 4 --channels 128 --context 64 --vocab-size 4097.
@@ -93,7 +95,7 @@ def test_state_follows_the_formulae_of_zero(folder):
     expect(plan.sent("gradients") == 2740224 and plan.parameters == 1325952, f"{plan.traffic}")
     zero2 = next(one for one in strategies.our_strategies(2) if one.name == "zero2")
     expect(strategies.state_formula(Shape(4, 4, 128, 64), zero2) == plan.state(), "the formula is not the plan of the program")
-    _, _, (table,) = run_experiment(folder, "strategies")
+    _, _, (table, _) = run_experiment(folder, "strategies")
     states = {row.cells["strategy"]: row.cells["state"] for row in table.rows}
     falling = [states[name] for name in ("data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3")]
     expect(falling == sorted(falling, reverse=True) and len(set(falling)) == 4, f"{falling}")
@@ -105,7 +107,7 @@ def test_another_seed_for_one_strategy_is_marked(folder):
         for line in lines:
             if spec.name == "strategy-zero2" and "loss" in line:
                 line["loss"] += 1e-3
-    _, _, (table,) = run_experiment(folder, "strategies", change=change)
+    _, _, (table, _) = run_experiment(folder, "strategies", change=change)
     expect(len(table.problems) == 1 and table.problems[0].startswith("ZeRO-2: a loss differs"), f"{table.problems}")
     expect("MARKED" in (folder / "study/strategies/strategies.md").read_text(), "the page has no mark")
 
@@ -169,7 +171,7 @@ def test_zero_has_the_bytes_of_the_paper_and_of_its_plans(folder):
     def change(spec, lines):
         if spec.name.startswith("zero"):
             lines[-1]["comm_bytes"] = 4242 + (spec.name == "zero2-n2-group2")
-    _, plan, (planned, counted) = run_experiment(folder, "zero", change=change)
+    _, plan, (planned, counted, host) = run_experiment(folder, "zero", change=change)
     two = rows_of(planned, model="355M", ranks=8, stage="2")[0]
     expect(abs(two.cells["formula"] - (2 + 16 / 8)) < 1e-12 and abs(two.cells["paper"] - (2 + 14 / 8)) < 1e-12, f"{two.cells}")
     expect(abs(two.cells["per_parameter"] - two.cells["formula"]) < 1e-6 and two.evidence == "simulated", f"{two.cells}")
@@ -178,6 +180,38 @@ def test_zero_has_the_bytes_of_the_paper_and_of_its_plans(folder):
     expect(hybrid.cells["between"] > 0 and hybrid.cells["elements"] is None, f"{hybrid.cells}")
     expect(len(counted.problems) == len(counted.rows), "made-up runs send other bytes than planned, and must be marked")
     expect(not planned.problems, f"{planned.problems}")
+
+
+def test_replicas_cost_host_memory(folder):
+    _, _, (_, _, table) = run_experiment(folder, "zero")
+    expect([row.cells["stage"] for row in table.rows] == ["0", "1", "2", "3"], f"{table.rows}")
+
+
+def test_tensor_parallelism_has_two_all_reduces_per_layer_and_pass(folder):
+    study, _, (_, table) = run_experiment(folder, "strategies")
+    for row, ranks in zip(table.rows, (2, 4)):
+        expect(row.cells["one"] == 2 * (ranks - 1) * 64 * 128 * 4 // ranks and row.cells["reduces"] == 2, f"{row}")
+    svg = study.out / "strategies/strategies-schedule.svg"
+    expect(not svg.exists() or "rank 1" in svg.read_text(), "the timeline has no ranks")
+
+
+def test_gpt2_weights_are_looked_up_in_folders(folder):
+    def model(path, layers):
+        path.mkdir(parents=True)
+        (path / "config.json").write_text(json.dumps({"n_layer": layers, "n_head": 2, "n_embd": 8, "n_positions": 16,
+                                                      "vocab_size": 300}))
+        (path / "model.safetensors").write_text("weights")
+        return path
+    many, one = folder / "many", model(folder / "one", 48)
+    small = model(many / "gpt2-124M", 12)
+    for given, expected in ((many, {"124M": small}), (one, {"1558M": one})):
+        os.environ["GPT2_DIR"] = str(given)
+        try:
+            expect(gpt2_weights.find_weights() == expected, f"{given}: {gpt2_weights.find_weights()}")
+        finally:
+            del os.environ["GPT2_DIR"]
+    _, _, (_, table) = run_experiment(folder, "model-size")
+    expect(all("scripts/get_gpt2.sh" in row.why[""] for row in table.rows), f"{table.rows}")
 
 
 def test_a_rising_total_is_marked(folder):
@@ -254,7 +288,7 @@ def test_model_size_finds_the_tokens_to_a_loss(folder):
         for line in lines:
             if "val_loss" in line:
                 line["val_loss"] = 8.0 - 0.01 * layers * line["step"]
-    _, _, (table,) = run_experiment(folder, "model-size", change=change)
+    _, _, (table, _) = run_experiment(folder, "model-size", change=change)
     tokens = [row.cells["tokens2"] for row in table.rows]
     expect(tokens[0] == 8192 * 64 and tokens[0] > tokens[1] > tokens[2] == tokens[3], f"{tokens}")
 

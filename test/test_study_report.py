@@ -42,7 +42,8 @@ def test_rules_confirm_and_refute(folder):
              ({"value": cell(n=2), "at_least": 2.9, "at_most": 3.1}, True), ({"greater": [cell(n=2), cell(n=1)]}, True),
              ({"greater": [cell(n=2), cell(n=1)], "times": 1.6}, False), ({"rising": cell()}, True), ({"falling": cell()}, False),
              ({"value": {"ratio": [cell(n=2), cell(n=1)]}, "at_least": 1.5, "at_most": 1.5}, True),
-             ({"value": {"largest": cell()}, "at_most": 2.9}, False), ({"value": {"smallest": cell()}, "at_most": 2.9}, True)]
+             ({"value": {"largest": cell()}, "at_most": 2.9}, False), ({"value": {"smallest": cell()}, "at_most": 2.9}, True),
+             ({"value": {"ratio": [{"last": cell()}, {"first": cell()}]}, "at_least": 1.5, "at_most": 1.5}, True)]
     for rule, holds in cases:
         result = verdict(rule, one, two)
         expect(result.verdict == ("confirmed" if holds else "refuted"), f"{rule}: {result}")

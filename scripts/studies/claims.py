@@ -10,7 +10,7 @@ experiment, rule and evidence. A rule is one of
     {"greater": [V, V], "times": 1.0}               the first is at least so many times the second
 
 V is a number: {"table": NAME, "where": {KEY: CELL}, "key": KEY} for the cell of the one row with these cells,
-{"ratio": [V, V]}, or {"largest": S} and {"smallest": S} for several rows. S is like the first, and any number of rows may
+{"ratio": [V, V]}, or {"largest": S}, {"smallest": S}, {"first": S} and {"last": S} for several rows. S is like the first, and any number of rows may
 match. A cell of repeats counts as its median.
 """
 import json
@@ -24,6 +24,7 @@ CLAIMS_FILE = ROOT / "scripts/study_claims.json"
 CONFIRMED, REFUTED, NOT_MEASURABLE, SIMULATED_ONLY = "confirmed", "refuted", "not measurable here", "simulated only"
 STRENGTH = {"simulated": 0, "functional": 1, "measured": 2}
 KEYS = {"id", "text", "source", "published", "experiment", "rule", "evidence"}
+CHOICES = {"largest": max, "smallest": min, "first": lambda series: series[0], "last": lambda series: series[-1]}
 OPTIONAL_KEYS = {"quality"}
 FOREIGN_KEYS = {"id", "text", "source", "published", "not_ours"}
 
@@ -93,7 +94,7 @@ class Evaluation:
                 raise Unknown("the value to compare with is 0")
             self.numbers[-2:] = [top / bottom]
             return top / bottom
-        for name, choose in (("largest", max), ("smallest", min)):
+        for name, choose in CHOICES.items():
             if name in rule:
                 before = len(self.numbers)
                 number = choose(self.series(rule[name]))

@@ -159,9 +159,9 @@ def choose_size(experiment, study, facts, costs, seconds):
 
 def size_of(experiment, study, sizes):
     """The size that the experiment has in the study of --like."""
-    wanted = read_plan(study.like / experiment.name)["size"]
+    expected = read_plan(study.like / experiment.name)["size"]
     for size in sizes:
-        if json.loads(json.dumps(size._asdict())) == wanted:
+        if json.loads(json.dumps(size._asdict())) == expected:
             return size
     raise RunError(f"--like {study.like}: its {experiment.name} has a size that this command does not have; allowed: a study "
                    "with the same --device and the same --repeats")

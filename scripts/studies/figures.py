@@ -1,4 +1,5 @@
 """Figures of a study: curves, bars whose functional values are hatched, and timelines. Drawn by gnuplot as SVG, PNG and PDF."""
+import json
 from dataclasses import dataclass, field
 
 from run_view.gnuplot import quote, terminal, write_picture
@@ -124,7 +125,7 @@ class Timeline:
             if not boxes:
                 continue
             lines.append(f"$k{kind} << EOD\n" + "".join(f"{begin!r} {y!r} {begin!r} {end!r} {y - 0.4!r} {y + 0.4!r} "
-                         f"{(begin + end) / 2!r} {quote(text)}\n" for begin, end, y, text in boxes) + "EOD")
+                         f"{(begin + end) / 2!r} {json.dumps(text)}\n" for begin, end, y, text in boxes) + "EOD")
             plots += [f"$k{kind} using 1:2:3:4:5:6 with boxxyerror fs solid 0.7 border rgb 'white' fc rgb "
                       f"'{COLOURS[kind % len(COLOURS)]}' title {quote(name)}", f"$k{kind} using 7:2:8 with labels notitle"]
         return "\n".join(lines) + "\nplot " + ", \\\n  ".join(plots) + "\n"

@@ -83,7 +83,7 @@ class OverLength(Experiment):
         cells["time"] = results.spread(name, lambda result: 1000 * result.timed_mean("step_ms"))
         cells["token"] = None if cells["time"] is None else 1000 * middle(cells["time"]) / (batch * T)
         cells["peak"] = results.spread(name, lambda result: result.peak_mib())
-        if facts["device"] == "cuda":
+        if facts.get("device") == "cuda":
             cells["tflops"] = results.spread(name, lambda result: self.flop_per_token(facts, T) * batch * T / 1e12
                                              / result.timed_mean("step_ms"))
         return results.row(name, cells, why)

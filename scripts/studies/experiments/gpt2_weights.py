@@ -17,14 +17,14 @@ WINDOWS = {"host": 32, "cuda": 0}  # 0: all
 def find_weights():
     """{size: directory} of the sizes that GPT2_DIR or models/ has. GPT2_DIR is one model, or a folder with several."""
     folders = [Path(os.environ["GPT2_DIR"]).resolve()] if os.environ.get("GPT2_DIR") else []
-    found = {}
+    weights = {}
     for size, layers in SIZES.items():
         names = [path / name for path in folders for name in (f"gpt2-{size}", size)] + [ROOT / f"models/gpt2-{size}"]
-        found |= {size: path for path in reversed(names) if (path / "model.safetensors").exists()}
+        weights |= {size: path for path in reversed(names) if (path / "model.safetensors").exists()}
         for path in folders:
             if (path / "model.safetensors").exists() and shape_of(path).layers == layers:
-                found[size] = path
-    return found
+                weights[size] = path
+    return weights
 
 
 def weight_runs(study):
