@@ -13,6 +13,7 @@
 #   bench     every kernel against the roofs measured here, then PyTorch's
 #   infer     generation with GPT-2 124M and 1558M next to PyTorch: prompts, and tokens at four contexts
 #   int8      INT8 generation with the same models next to floats and PyTorch: which gain, and which marks
+#   study     the experiments of scripts/study that one GPU can measure, and their page; call it again to continue
 #   --dry     the same steps, tiny and on the CPU, to try the script itself without a GPU; the default
 #             of OUTDIR is build/gpu_check/dry/PHASE
 #
@@ -24,7 +25,8 @@
 # python3; phase train needs PyTorch and NumPy in it, phases infer and int8 NumPy), DATA (GPT-2 tokens, llm.c's .bin; default:
 # synthetic tokens), COMMIT (default: from git), JOBS (default: number of cores), BUILT (1: the programs are
 # in build/cuda already, compiled elsewhere for this GPU, and make is not called), PHASE_SECONDS (default 480),
-# BATCHES (micro-batches that phase train tries, default 16,32,64), TEST_JOBS (test suites at a time, default: number
+# BATCHES (micro-batches that phase train tries, default 16,32,64), TEXTS and SENTENCES (folders for phase study: its
+# --data and --sentences), TEST_JOBS (test suites at a time, default: number
 # of cores).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,8 +43,8 @@ done
 phase=${words[0]:-} out=${words[1]:-}
 [ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 2 ] || usage_error "give a phase and a folder for the results"
 case $phase in
-  profile | correct | train | ranks | memory | finetune | bench | infer | int8) ;;
-  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, memory, finetune, bench, infer, int8" ;;
+  profile | correct | train | ranks | memory | finetune | bench | infer | int8 | study) ;;
+  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, memory, finetune, bench, infer, int8, study" ;;
 esac
 if [ -z "$out" ]; then
   [ $dry -eq 1 ] || usage_error "give a folder for the results of phase $phase"
@@ -314,6 +316,25 @@ phase_finetune() {
   fi
   step finetune 400 output.log "$PYTHON" scripts/gpu_check/finetune.py --program "$build/train_gpt2" --device $device \
     --work "$work/finetune" --seconds $((PHASE_SECONDS - SECONDS - 20)) "${dry_flag[@]}"
+}
+
+# ---- phase: study -----------------------------------------------------------------------------
+# The runs stay in the work folder, so another call continues them, with more of them in its time.
+phase_study() {
+  local study=(env PROGRAMS="$build" scripts/study) runs=$work/runs flags=(--device $device) name minutes
+  local experiments=(flash precision batch stack quantize finetune demo)
+  [ $dry -eq 0 ] || flags+=(--repeats 1 --peers no)
+  [ -z "${TEXTS:-}" ] || flags+=(--data "$TEXTS")
+  [ -z "${SENTENCES:-}" ] || flags+=(--sentences "$SENTENCES")
+  step build 300 build.log "${make[@]}" "$build/train_gpt2" "$build/infer_gpt2" "$build/tokenize"
+  # The smallest sizes of the experiments may take longer than their shares.
+  minutes=$(awk "BEGIN {print $dry ? 0.5 : ($PHASE_SECONDS - $SECONDS) * 0.75 / 60}")
+  step study $((PHASE_SECONDS - 20)) output.log "${study[@]}" "${experiments[@]}" --budget "$minutes" "${flags[@]}" --out "$runs"
+  sed -n 's/^\([a-z-]*: \).*; \([0-9.]* of [0-9.]* minutes\)$/         \1\2/p' "$out/output.log" | tee -a "$out/report.txt"
+  step report 30 output.log "${study[@]}" report --out "$runs"
+  cp "$runs/report.html" "$out/"
+  # Enough to write every table again elsewhere.
+  tar -C "$runs" --exclude=weights --exclude=inputs -czf "$out/study.tar.gz" .
 }
 
 # ---- phase: bench -----------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests dev/peers/train_distributed.py: every strategy of PyTorch has the losses and norms of ours.
+"""Tests peers on several ranks: every strategy of dev/peers/train_distributed.py has the losses and norms of ours, and
+transformers classifies on two ranks as on one.
 
     PYTHON=python3 python3 test/test_distributed_peers.py build/host [PATTERN]
 
@@ -10,8 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-from runner import expect, run_tests
-from test_peers import PEERS, PYTHON, ROOT, make_inputs, require_modules, run
+from made_up_sentences import write_sentences
+from runner import Skip, expect, run_tests
+from test_peers import DATA, PEERS, PYTHON, ROOT, make_inputs, require_modules, run
 
 
 def log_of(folder, program, strategy, ranks, clip):
@@ -50,6 +52,31 @@ def test_losses_of_all_strategies_equal_those_of_pytorch(program, folder):
             expect(norm < 1e-5, f"{name}: norms of step 1 differ by {norm:.1e}")
             expect(clip > 1 or ours[0]["grad_norm"] > clip, f"the norm {ours[0]['grad_norm']} is not clipped")
             expect(abs(ours[-1]["epoch"] - theirs[-1]["epoch"]) < 1e-12, f"{ours[-1]['epoch']} and {theirs[-1]['epoch']}")
+
+
+def test_two_ranks_of_transformers_classify_like_one(program, folder):
+    """DDP divides each batch; without dropout, the sums differ only by rounding."""
+    require_modules("torch, transformers")
+    if not (DATA / "gpt2").exists():
+        raise Skip(f"{DATA} has no gpt2 (LLMC_DATA names another folder)")
+    run([sys.executable, ROOT / "dev/experiments/small_gpt2.py", "tokenizer", DATA / "gpt2", "tokenizer"], folder)
+    write_sentences(folder / "sentences")
+    run([program, "--train", "sentences/positive.txt", "--no-cache", "--tokenizer", "tokenizer", "--layers", 2, "--heads", 2,
+         "--channels", 32, "--context", 64, "--batch-size", 4, "--grad-accum", 1, "--steps", 1, "--eval-every", 0,
+         "--sample-every", 0, "--peak-tflops", 1, "--out", "model"], folder)
+    results = []
+    for ranks in (1, 2):
+        start = [ROOT / "scripts/run.sh", "-np", ranks] if ranks > 1 else []
+        run([*start, PYTHON, ROOT / "scripts/finetune_sentiment/peers.py", "--reference", "model/step_000001", "--data",
+             "sentences", "--method", "all", "--lr", 3e-3, "--steps", 30, "--evaluations", 2, "--batch-size", 8, "--length", 32,
+             "--seed", 1, "--weight-decay", 0.01, "--dropout", 0, "--rank", 8, "--rendezvous", folder / f"meet{ranks}", "--out",
+             f"out{ranks}.json"], folder)
+        results.append(json.loads((folder / f"out{ranks}.json").read_text()))
+    one, two = results
+    expect(one["epoch_steps"] == two["epoch_steps"] > 30 and one["test"]["accuracy"] > 0.6, f"{one}")
+    changed = sum(abs(a - b) for row, other in zip(one["test"]["confusion_matrix"], two["test"]["confusion_matrix"])
+                  for a, b in zip(row, other)) // 2
+    expect(changed <= 1, f"{changed} of {one['test']['examples']} sentences have another class: {one['test']}, {two['test']}")
 
 
 if __name__ == "__main__":

@@ -268,6 +268,26 @@ def test_the_dry_profile_checks_that_each_prediction_matches_a_line(folder):
     expect(code == 1 and "no line matches these predictions: linear forward" in text, text)
 
 
+def test_the_phase_study_keeps_its_runs_for_another_call(folder):
+    simulated_machine(folder)
+    program(folder / "scripts/study", f"""\
+echo "$@" >>"{folder}/calls.txt"
+for word; do runs=$word; done
+mkdir -p "$runs/logs/run/weights" && touch "$runs/report.html" "$runs/logs/run/weights/large" "$runs/logs/run/log.jsonl"
+echo "flash: $runs/flash.md, tables: 3, figures: 2; 1.0 of 2.0 minutes\"""")
+    for name in ("first", "second"):
+        code, text = run_phase(folder, "study", folder / name, TEXTS="/texts", SENTENCES="/sentences")
+        expect(code == 0 and "         flash: 1.0 of 2.0 minutes" in text, text)
+        files = sorted(path.name for path in (folder / name).iterdir())
+        expect("report.html" in files and "study.tar.gz" in files and len(files) <= 8, f"{files}")
+    listed = subprocess.run(["tar", "-tzf", folder / "first/study.tar.gz"], capture_output=True, text=True).stdout
+    expect("log.jsonl" in listed and "large" not in listed, listed)
+    first, report, *_ = (folder / "calls.txt").read_text().splitlines()
+    expect(first.startswith("flash precision batch stack quantize finetune demo --budget ") and "--device cuda" in first
+           and "--data /texts --sentences /sentences --out build/gpu_check/study/runs" in first, first)
+    expect(report == "report --out build/gpu_check/study/runs", report)
+
+
 def test_a_benchmark_without_a_checked_line_fails(folder):
     for text, phrase in (("exit 0", "no line was checked"), ("exit 3", "exit code 3")):
         program(folder / "bench_nothing", text)

@@ -258,8 +258,29 @@ def test_int8_generation_is_timed_without_peers(program, folder):
     fake_infer(folder, "#!/bin/sh\necho broken >&2\nexit 3\n")
     done = infer_int8_peers(folder=folder)
     expect(done.returncode == 1 and done.stderr.strip() == "infer_int8_peers.py: ours fp32: broken", done.stderr)
+    done = infer_int8_peers("--sides", "PyTorch dynamic INT8", "--json", "peer.json", folder=folder)
+    record = json.loads((folder / "peer.json").read_text())
+    expect(done.returncode == 0 and not record["turns"] and list(record["skipped"]) == ["PyTorch dynamic INT8"], f"{record}")
+    done = infer_int8_peers("--sides", "ours w4", folder=folder)
+    expect(done.returncode == 2 and "'ours w4' is no side; allowed: ours fp32" in done.stderr, done.stderr)
     done = infer_int8_peers("--threads", "0", folder=folder)
     expect(done.returncode == 2 and "--threads 0; allowed: 1 or more" in done.stderr, done.stderr)
+
+
+def test_transformers_has_the_perplexity_of_infer_gpt2(program, folder):
+    require_modules("torch, transformers")
+    make_inputs(folder, 32 * 5 + 1)
+    done = peer(folder, "infer_int8_peers.py", "gpt2", "--sides", "transformers fp32,PyTorch dynamic INT8", "--repetitions", 1,
+                "--tokens", "data/tokens.bin", "--windows", 4, "--json", "peer.json")
+    record = json.loads((folder / "peer.json").read_text())
+    expect(not record["skipped"], done.stderr[-800:])
+    ours = run([program.parent / "infer_gpt2", "perplexity", "data/tokens.bin", "-m", "gpt2", "--tokenizer", "words:data/words.txt",
+                "--seq-len", 32, "--stride", 32, "--limit", 4], folder).stdout
+    value = float(next(line.split()[2] for line in ours.splitlines() if line.split()[1:2] == ["token_perplexity"]))
+    theirs = record["turns"]["transformers fp32"][0]["perplexity"]
+    expect(abs(theirs / value - 1) < 2e-5, f"{theirs} and {value}")
+    int8 = record["turns"]["PyTorch dynamic INT8"][0]
+    expect(abs(int8["perplexity"] / value - 1) < 0.05 and 0 < int8["MiB"] < record["turns"]["transformers fp32"][0]["MiB"], f"{int8}")
 
 
 FAKE_LLAMA_BENCH = """#!/usr/bin/env python3
