@@ -5,11 +5,15 @@
 
 Prints `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
 """
+import functools
 import json
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from runner import Skip, expect, run_tests
 from study_samples import ROOT, run_experiment
@@ -93,13 +97,54 @@ def test_every_claim_has_an_experiment_and_readable_rules(folder):
             raise AssertionError(f"{bad} is accepted")
 
 
-def full_study(folder):
+@functools.cache
+def full_study():
+    """(its folder, the object that removes it at the end)"""
     def change(spec, lines):  # the bytes that the made-up plans of small runs state
         if spec.name.startswith("zero"):
             lines[-1]["comm_bytes"] = 0
+    place = tempfile.TemporaryDirectory()
     for name in EXPERIMENTS:
-        run_experiment(folder, name, change=change)
-    return folder / "study"
+        run_experiment(Path(place.name), name, minutes=600, change=change)
+    return Path(place.name) / "study", place
+
+
+def tables_of(out):
+    return {path.name: path.read_bytes() for path in out.glob("*/*") if path.suffix in (".csv", ".json", ".tex", ".md")}
+
+
+def test_every_table_comes_from_the_logs_alone(folder):
+    out, _ = full_study()
+    shutil.copytree(out / "logs", folder / "logs")
+    for plan in out.glob("*/plan.json"):
+        (folder / plan.parent.name).mkdir()
+        shutil.copy(plan, folder / plan.parent.name)
+    code = os.system(f"{sys.executable} {ROOT}/scripts/study tables {' '.join(str(folder / name) for name in EXPERIMENTS)} "
+                     f"> {folder}/out.txt")
+    expect(code == 0, "study tables failed")
+    before, after = tables_of(out), tables_of(folder)
+    expect(before.keys() == after.keys() and len(before) > 60, f"{before.keys() ^ after.keys()}")
+    expect(not [name for name in before if before[name] != after[name]], "tables differ")
+
+
+def test_every_claim_has_its_table_row_and_column(folder):
+    out, _ = full_study()
+    tables = {one["name"]: one for one in (json.loads(path.read_text()) for path in out.glob("*/*.json")
+                                           if path.name != "plan.json")}
+    for one in claims.read_claims():
+        reason = claims.judge(one, tables).reason
+        expect(not re.search(r"there is no table|has no row|has no column|rows with these cells", reason), f"{one['id']}: {reason}")
+
+
+def test_tables_are_latex(folder):
+    if not shutil.which("pdflatex"):
+        raise Skip("pdflatex is not installed")
+    out, _ = full_study()
+    paths = sorted(out.glob("*/*.tex"))
+    (folder / "all.tex").write_text("\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
+                                    + "".join(f"\\input{{{path}}}\\clearpage\n" for path in paths) + "\\end{document}\n")
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"], cwd=folder, capture_output=True)
+    expect(done.returncode == 0 and (folder / "all.pdf").exists(), done.stdout.decode(errors="replace")[-800:])
 
 
 def numbers(text):
@@ -111,7 +156,7 @@ def test_the_page_has_only_numbers_of_its_files(folder):
         find_gnuplot()
     except GnuplotError as error:
         raise Skip(str(error).splitlines()[0])
-    out = full_study(folder)
+    out, _ = full_study()
     code = os.system(f"{sys.executable} {ROOT}/scripts/study report --out {out} > {folder}/out.txt")
     expect(code == 0, "study report failed")
     page = (out / "report.html").read_text()

@@ -80,14 +80,15 @@ def data_flags(folder, length, micro_batch=BATCH_SIZE):
             "--batch-size", micro_batch, "--eval-batches", 0, "--peak-tflops", 1]
 
 
-def training_flags(method, model, folder, rate, seed, steps, micro_batches=(BATCH_SIZE, 1)):
-    """`micro_batches`: sequences of one, of a rank, and their number per step."""
+def training_flags(method, model, folder, rate, seed, steps, micro_batches=(BATCH_SIZE, 1), evaluations=EVALUATIONS):
+    """`micro_batches`: sequences of one, of a rank, and their number per step. Without `evaluations`, only the test part is
+    evaluated, at the end."""
     if method.pretrained:
         start = ["--init-from", model.path]
     else:
         start = ["--model", model.path / "config.json", "--tokenizer", model.path]
     return [*data_flags(folder, model.length, micro_batches[0]), *start, *method.flags, "--grad-accum", micro_batches[1],
-            "--steps", steps, "--lr", rate, "--weight-decay", WEIGHT_DECAY, "--seed", seed, "--eval-every", max(1, -(-steps // EVALUATIONS)),
+            "--steps", steps, "--lr", rate, "--weight-decay", WEIGHT_DECAY, "--seed", seed, "--eval-every", -(-steps // evaluations) if evaluations else 0,
             "--sample-every", 0]
 
 

@@ -10,7 +10,6 @@ from studies.runs import FIRST_SEED, Spec
 
 BATCH = methods.BATCH_SIZE
 PADDED_TOKENS = 40              # of a sentence in a batch, about
-EVALUATIONS = methods.EVALUATIONS
 SCORES = ("accuracy", "precision", "recall", "f1")
 NO_SENTENCES = "there are no labelled sentences; --sentences names a folder with positive.txt and negative.txt"
 
@@ -28,6 +27,7 @@ class Tuning(NamedTuple):
     micro_batches: int = 1    # of a data rank
     lines: int | None = None
     keep: bool = False        # the weights
+    evaluations: int = 0      # of the validation part
 
     @property
     def steps(self):
@@ -52,8 +52,9 @@ def input_pairs(study, model, folder):
 
 
 def tuning_work(study, run, folder):
-    """Work of a sample, with the share of evaluations: a tenth of the sentences, several times, and the test part."""
-    evaluated = 0.1 * sentences_in(folder) * (EVALUATIONS + 1) / 3
+    """Work of a sample, with the share of evaluations: a tenth of the sentences before the first step, several times, and
+    the test part."""
+    evaluated = 0.1 * sentences_in(folder) * (run.evaluations + 1 + bool(run.evaluations)) / 3
     return work_of(study, study.base.shape._replace(T=PADDED_TOKENS)) * (1 + evaluated / (run.steps * BATCH))
 
 
@@ -61,7 +62,7 @@ def tuning_run(study, run):
     folder = study.inputs.sentences(run.lines)
     size = BATCH // run.data_ranks // run.micro_batches
     flags = methods.training_flags(run.method, sentiment_model(study.base), folder, run.method.rates[0], run.seed, run.steps,
-                                   (size, run.micro_batches))
+                                   (size, run.micro_batches), run.evaluations)
     flags += ["--device", study.machine.device, "--log", "{run}/log.jsonl", "--log-ranks", *run.layout,
               *(KEEP_WEIGHTS if run.keep else ())]
     return Spec(run.name, "ours", tuple(map(str, flags)), run.ranks, run.cores, run.seed, steps=run.steps, samples=BATCH,
@@ -74,7 +75,7 @@ def peer_tuning(study, run, model: Model | None = None):
     folder, base = study.inputs.sentences(run.lines), model or study.base
     shared = sentiment_model(study.base)
     flags = ["--reference", base.path, "--data", folder, "--method", run.method.name, "--lr", run.method.rates[0], "--steps",
-             0 if model else run.steps, "--evaluations", EVALUATIONS, "--batch-size", BATCH, "--length", shared.length,
+             0 if model else run.steps, "--evaluations", max(1, run.evaluations), "--batch-size", BATCH, "--length", shared.length,
              "--seed", run.seed, "--weight-decay", methods.WEIGHT_DECAY, "--dropout", methods.DROPOUT, "--rank",
              methods.LORA_RANK, "--rendezvous", "{run}/rendezvous", "--out", "{run}/peer.json"]
     pairs = input_pairs(study, base, folder)

@@ -25,6 +25,7 @@ ADAPTERS = {"LoRA": ("--lora", LORA_RANK, "--lora-targets", "all"), "IA3": ("--i
 LEARNING = {f"LoRA of rank {LORA_RANK}, c_attn": ("--lora", LORA_RANK), f"LoRA of rank {LORA_RANK}, all layers": ADAPTERS["LoRA"],
             "IA3": ADAPTERS["IA3"]}
 PROMPT, GENERATED = 64, 64   # tokens
+EVALUATIONS = 2              # of the validation part, in runs on one rank
 
 
 class Layout(NamedTuple):
@@ -70,13 +71,13 @@ class Finetune(Experiment):
 
     def sizes(self, study, facts):
         seeds = [SEEDS, SEEDS[:2], SEEDS[:1]]
-        return shrunk_sizes([34112, 17056, 8528, 6144, 4096, 2048], seeds, 1) + [Size(count, seeds[-1], 1)
+        return shrunk_sizes([34112, 17056, 8528, 6144, 4096, 3072, 2048], seeds, 1) + [Size(count, seeds[-1], 1)
                                                                                 for count in (1024, SMALLEST)]
 
     def plan(self, study, facts, size):
         methods, lines = all_methods(study), lines_of(size.samples)
         runs = [tuning_run(study, Tuning(f"finetune-{name}", method, size.samples, seed, cores=facts["all_cores"], lines=lines,
-                                         keep=name == "all" and seed == SEEDS[0]))
+                                         keep=name == "all" and seed == SEEDS[0], evaluations=EVALUATIONS))
                 for seed in size.points for name, method in methods.items()]
         for name in methods_of_layouts(size.samples):
             runs += [tuning_run(study, self.of_layout(study, facts, size, name, f"finetune-{key}-{name}", layout))

@@ -53,7 +53,7 @@ class Stack(Experiment):
 
     def sizes(self, study, facts):
         seeds = [SEEDS, SEEDS[:2], SEEDS[:1]]
-        return shrunk_sizes([17056, 8528, 4096, 2048], seeds, 1) + [Size(count, seeds[-1], 1) for count in (1024, 512, SMALLEST)]
+        return shrunk_sizes([17056, 8528, 4096, 2048, 1024], seeds, 1) + [Size(count, seeds[-1], 1) for count in (512, SMALLEST)]
 
     def plan(self, study, facts, size):
         methods, lines = all_methods(study), SUBSET if size.samples == SMALLEST else None
