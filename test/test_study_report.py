@@ -64,6 +64,7 @@ def test_evidence_that_is_too_weak_decides_nothing(folder):
     expect("does not hold" in verdict({"value": cell(n=1), "at_least": 3}, simulated, evidence="simulated").reason, "a plan")
     busy = verdict(rule, {"n": 1, "x": 2.0, "busy": "busy"})
     expect(busy.verdict == "not measurable here" and "other programs" in busy.reason, f"{busy}")
+    expect(verdict(rule, {"n": 1, "x": 2.0, "busy": "busy"}, evidence="functional").verdict == "confirmed", "no time")
 
 
 def test_one_seed_decides_nothing_about_quality(folder):

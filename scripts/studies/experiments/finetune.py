@@ -71,7 +71,7 @@ class Finetune(Experiment):
 
     def sizes(self, study, facts):
         seeds = [SEEDS, SEEDS[:2], SEEDS[:1]]
-        return shrunk_sizes([34112, 17056, 8528, 6144, 4096, 3072, 2048], seeds, 1) + [Size(count, seeds[-1], 1)
+        return shrunk_sizes([34112, 17056, 8528, 6144, 4096, 3072, 2048], seeds, study.repeats) + [Size(count, seeds[-1], 1)
                                                                                 for count in (1024, SMALLEST)]
 
     def plan(self, study, facts, size):
@@ -150,9 +150,11 @@ class Finetune(Experiment):
 
     def layout_row(self, facts, results, name, method, title, layout, reference):
         costs, why = self.costs(results, name)
-        cells = {"method": method, "layout": title, "ranks": layout.ranks, **costs, **mean_scores(results.finished(name))}
+        is_peer = title in (one.title for one in PEERS.values())
+        cells = {"program": "transformers" if is_peer else "train_gpt2", "method": method, "layout": title,
+                 "ranks": layout.ranks, **costs, **mean_scores(results.finished(name))}
         for result in results.finished(name)[:1]:
-            if reference and title not in (one.title for one in PEERS.values()):
+            if reference and not is_peer:
                 matrix = test_of(result)["confusion_matrix"]
                 cells["changed"] = sum(abs(a - b) for row, other in zip(matrix, test_of(reference)["confusion_matrix"])
                                        for a, b in zip(row, other)) // 2
@@ -228,7 +230,7 @@ class Finetune(Experiment):
             *first, Column("trained", "parameters that learn", digits=0), Column("share", "of all, %", digits=3),
             *score_columns(), Column("sd", "sd of accuracy", digits=4), *costs], methods, device, commit, notes),
             Table("finetune-layouts", "Fine-tuning on several ranks", [
-                *first, Column("layout", "layout"), Column("ranks", "ranks"), *score_columns(),
+                Column("program", "program"), *first, Column("layout", "layout"), Column("ranks", "ranks"), *score_columns(),
                 Column("changed", "changed", digits=0), *costs], self.layout_rows(facts, results), device, commit, layout_notes),
             self.loaded_table(results, device, commit),
             Table("finetune-inference", "Adapters at inference", [

@@ -78,8 +78,9 @@ def classify_run(study, name, classifier, key, cores, lines):
 
 
 def weight_mib(result):
-    """MiB of weights: infer_gpt2 prints each kind."""
-    return sum(float(value) for _, value in re.findall(r"([A-Za-z0-9 -]*weights) ([0-9.]+) MiB", result.text("output.txt")))
+    """MiB of weights: infer_gpt2 prints each kind, once per batch size."""
+    first = next(line for line in result.text("output.txt").splitlines() if line.startswith("memory:"))
+    return sum(float(value) for value in re.findall(r"weights ([0-9.]+) MiB", first))
 
 
 def first_token_ms(result):
