@@ -128,11 +128,14 @@ class BatchedTransformers(Transformers):
         return batch * DECODE_TOKENS / seconds_of(tokens)
 
     def quality(self):
-        """Perplexity of the tokens after one <|endoftext|>, as `infer_gpt2 perplexity --stride T` has it, and MiB."""
+        """Perplexity as `infer_gpt2 perplexity --stride T` has it, and MiB. An <|endoftext|>, if the model has one, precedes
+        the text; else the first token is not scored."""
         from files import read_tokens
         T, count = self.model.config.n_positions, self.settings.windows
-        texts = read_tokens(self.settings.tokens)[:count * T].astype("int64")
-        tokens = self.torch.cat([self.torch.tensor([self.model.config.vocab_size - 1]), self.torch.from_numpy(texts)])
+        end = self.model.config.eos_token_id
+        texts = read_tokens(self.settings.tokens)[:count * T + (end is None)].astype("int64")
+        tokens = self.torch.cat([self.torch.tensor([] if end is None else [end], dtype=self.torch.long),
+                                 self.torch.from_numpy(texts)])
         nll = 0.0
         for i in range(count):
             window = tokens[i * T:(i + 1) * T + 1]

@@ -137,7 +137,7 @@ def judge(claim, tables):
         return Verdict(claim, NOT_MEASURABLE, "", str(reason))
     own = ", ".join(map(number_text, evaluation.numbers))
     evidence = evaluation.weakest()
-    # What need not be measured is no time, so load from elsewhere does not change it.
+    # A claim that needs no measured value is not about time, which load from elsewhere changes.
     if claim["evidence"] == "measured" and any(row.get("busy") for row in evaluation.rows):
         return Verdict(claim, NOT_MEASURABLE, own, "other programs were using the machine")
     if claim.get("quality") and any(len(str(row["seed"]).split(",")) < 2 for row in evaluation.rows):
