@@ -128,14 +128,13 @@ class BatchedTransformers(Transformers):
         return batch * DECODE_TOKENS / seconds_of(tokens)
 
     def quality(self):
-        """Perplexity as `infer_gpt2 perplexity --stride T` has it, and MiB. An <|endoftext|>, if the model has one, precedes
+        """Perplexity as `infer_gpt2 perplexity --stride T` has it, and MiB. One <|endoftext|>, if the model has it, precedes
         the text; else the first token is not scored."""
         from files import read_tokens
         T, count = self.model.config.n_positions, self.settings.windows
-        end = self.model.config.eos_token_id
-        texts = read_tokens(self.settings.tokens)[:count * T + (end is None)].astype("int64")
-        tokens = self.torch.cat([self.torch.tensor([] if end is None else [end], dtype=self.torch.long),
-                                 self.torch.from_numpy(texts)])
+        end, texts = self.model.config.eos_token_id, read_tokens(self.settings.tokens).astype("int64")
+        start = [] if end in (None, texts[0]) else [end]
+        tokens = self.torch.cat([self.torch.tensor(start, dtype=self.torch.long), self.torch.from_numpy(texts)])
         nll = 0.0
         for i in range(count):
             window = tokens[i * T:(i + 1) * T + 1]
