@@ -73,6 +73,8 @@ def test_base_comes_before_what_needs_it(folder):
         names = ["quantize", "strong"]
     names = [one.name for one in command.selected_experiments(None, Options)]
     expect(names == ["base", "quantize", "strong"], f"{names}")
+    Options.names = ["quantize", "base"]
+    expect([one.name for one in command.selected_experiments(None, Options)] == ["base", "quantize"], "base is not first")
     Options.names = ["strong"]
     expect([one.name for one in command.selected_experiments(None, Options)] == ["strong"], "strong needs no base model")
 

@@ -10,8 +10,8 @@ experiment, rule and evidence. A rule is one of
     {"greater": [V, V], "times": 1.0}               the first is at least so many times the second
 
 V is a number: {"table": NAME, "where": {KEY: CELL}, "key": KEY} for the cell of the one row with these cells,
-{"ratio": [V, V]}, or {"largest": S}, {"smallest": S}, {"first": S} and {"last": S} for several rows. S is like the first, and any number of rows may
-match. A cell of repeats counts as its median.
+{"ratio": [V, V]}, or {"largest": S}, {"smallest": S}, {"first": S} and {"last": S} for several rows. S is like the first,
+and any number of rows may match. A cell of repeats counts as its median.
 """
 import json
 import math

@@ -87,8 +87,8 @@ def selected_experiments(parser, options):
     for name in names:
         if name not in EXPERIMENTS or names.count(name) > 1:
             parser.error(f"'{name}' is not an experiment or is repeated; allowed: {', '.join(EXPERIMENTS)}, or all alone")
-    if any(EXPERIMENTS[name].needs_base for name in names) and "base" not in names:
-        names.insert(0, "base")
+    if any(EXPERIMENTS[name].needs_base for name in names):
+        names = ["base", *(name for name in names if name != "base")]
     return [EXPERIMENTS[name] for name in names]
 
 

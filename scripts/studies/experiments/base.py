@@ -86,6 +86,16 @@ class Base(Experiment):
                        from_zero=False)]
 
 
+class OnBase(Experiment):
+    """An experiment whose runs start from the base model."""
+    needs_base = True
+
+    cost_runs = staticmethod(our_cost_runs)
+
+    def facts(self, study):
+        return {**scale_facts(study), "base": study.base.shape._asdict()}
+
+
 def base_text(facts):
     """A note for tables whose runs start from the model."""
     return f"All start from the base model (experiment base): {Shape(**facts['base']).text()}."

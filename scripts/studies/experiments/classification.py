@@ -5,13 +5,22 @@ from finetune_sentiment import methods
 from finetune_sentiment.data import label_files
 from finetune_sentiment.metrics import mean_and_deviation
 from finetune_sentiment.runs import read_log, test_record
+from studies.experiments.base import OnBase
 from studies.experiments.common import KEEP_WEIGHTS, Model, hashed, work_of
 from studies.runs import FIRST_SEED, Spec
 
 BATCH = methods.BATCH_SIZE
 PADDED_TOKENS = 40              # of a sentence in a batch, about
 SCORES = ("accuracy", "precision", "recall", "f1")
+SUBSET = 120                    # sentences of each class in the smallest size of an experiment
 NO_SENTENCES = "there are no labelled sentences; --sentences names a folder with positive.txt and negative.txt"
+
+
+class Classifying(OnBase):
+    """An experiment that cannot do without labelled sentences."""
+
+    def missing(self, study):
+        return "" if study.inputs.has_sentences() else NO_SENTENCES
 
 
 class Tuning(NamedTuple):

@@ -3,11 +3,10 @@ in turn and together."""
 from typing import NamedTuple
 
 from studies.budget import shrunk_sizes
-from studies.experiment import Experiment, ratio_of
+from studies.experiment import ratio_of
 from studies.experiments import inference
-from studies.experiments.base import base_text
-from studies.experiments.common import Training, our_cost_runs, our_run, plan_run, scale_facts
-from studies.experiments.quantize import Quantize
+from studies.experiments.base import OnBase, base_text
+from studies.experiments.common import Training, our_run, plan_run
 from studies.figures import Bars
 from studies.inputs import VALIDATION_TOKENS, Shape
 from studies.plans import read_plan
@@ -40,34 +39,30 @@ INFERENCE = {"fp32": "baseline: fp32", "bf16": "bf16 alone", "w8": "INT8 weights
              "w8a8-cache": "together: ... and INT8 cache"}
 
 
-class Demo(Experiment):
+class Demo(OnBase):
     name, title = "demo", "Baseline against optimized"
     question = "How much do the improvements together save, in training and in inference?"
-    share, needs_base = 1.5, True
-
-    cost_runs = staticmethod(our_cost_runs)
+    share = 1.5
 
     def facts(self, study):
-        return {**scale_facts(study), "base": study.base.shape._asdict(), "memory": MEMORY[study.machine.device]}
+        return {**super().facts(study), "memory": MEMORY[study.machine.device]}
 
     def sizes(self, study, facts):
         return shrunk_sizes([24, 16, 8, 4, 2], [("training", "inference")], study.repeats)
 
     def plan(self, study, facts, size):
-        shape, cores = study.base.shape, facts["all_cores"]
+        shape, is_smallest = study.base.shape, size.samples == 2
         micro = min(study.scale.max_micro_batch, 8)
         runs = [our_run(study, Training(f"demo-{name}", BATCH, WARMUP_STEPS + size.samples, BATCH * 4, part.ranks, part.ranks,
                                         facts["cores"], part.flags(), shape=shape, dtype=part.dtype, max_micro_batch=micro))
                 for name, part in TRAINING.items()]
-        runs += [inference.bench_run(study, key, cores, 1 if size.samples == 2 else 3) for key in INFERENCE]
-        windows = 8 if size.samples == 2 else VALIDATION_TOKENS // shape.T
-        runs += [inference.loss_run(study, f"infer-loss-{key}", study.base, key, cores, windows,
-                                    study.base if Quantize.is_compared(key) else None) for key in INFERENCE]
-        return runs + [self.length_plan(facts, shape._replace(T=T), name, part) for T in LENGTHS
+        runs += inference.base_runs(study, INFERENCE, facts["all_cores"], 1 if is_smallest else 3,
+                                    8 if is_smallest else VALIDATION_TOKENS // shape.T)
+        return runs + [self.length_plan(shape._replace(T=T), name, part) for T in LENGTHS
                        for name, part in TRAINING.items()]
 
     @staticmethod
-    def length_plan(facts, shape, name, part):
+    def length_plan(shape, name, part):
         return plan_run(f"demo-plan-{name}-T{shape.T}", (
             *shape.flags(), "--vocab-size", shape.vocabulary, "--dtype", part.dtype, "--seq-len", shape.T, "--batch-size", 1,
             "--grad-accum", 1, "--ranks", part.ranks, *part.flags()))
@@ -94,15 +89,8 @@ class Demo(Experiment):
 
     @staticmethod
     def inference_row(results, key, title):
-        run = f"infer-bench-{key}"
-        cells = {"way": title, "size": results.exact(run, inference.weight_mib)}
-        for column, number in (("first", inference.first_token_ms), ("token", inference.token_ms),
-                               ("speed", inference.batch_speed), ("joules", inference.joules)):
-            cells[column] = results.spread(run, number)
-        cells["faster"] = ratio_of(results.spread("infer-bench-fp32", inference.token_ms), cells["token"])
-        for result in results.finished(f"infer-loss-{key}"):
-            cells["perplexity"] = inference.perplexity(result)
-        return results.row(run, cells, {"joules": "the device does not report its energy"})
+        return results.row(f"infer-bench-{key}", {"way": title, **inference.base_cells(results, key)},
+                           {"joules": inference.NO_ENERGY})
 
     @staticmethod
     def summary(facts, training, rows):

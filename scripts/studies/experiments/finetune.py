@@ -7,19 +7,17 @@ from typing import NamedTuple
 from finetune_sentiment.methods import LORA_RANK
 from finetune_sentiment.runs import parameter_counts
 from studies.budget import Size, shrunk_sizes
-from studies.experiment import Experiment
 from studies.experiments.base import base_text
-from studies.experiments.classification import (BATCH, NO_SENTENCES, SCORES, Tuning, all_methods,
+from studies.experiments.classification import (BATCH, SCORES, SUBSET, Classifying, Tuning, all_methods,
                                                 epoch_seconds, mean_scores, peer_tuning, scores_of, step_seconds, test_of,
                                                 tuning_run)
-from studies.experiments.common import (KEEP_WEIGHTS, SEEDS, Training, checkpoint_of, infer_run, our_cost_runs, our_run,
-                                        plan_run, scale_facts)
+from studies.experiments.common import (KEEP_WEIGHTS, SEEDS, Training, checkpoint_of, infer_run, our_run, plan_run)
 from studies.figures import Bars, Curve, Curves
 from studies.plans import read_plan
 from studies.tables import TIMED, Column, Row, Table, middle
 
 LAYOUT_PART, LAYOUT_STEPS = 4, 4  # layouts see one sentence in so many, but have at least so many steps
-SUBSET, SMALLEST = 120, 80   # lines of a class, and samples, of the smallest size
+SMALLEST = 80                # samples of the smallest size
 MODELS = {"d12": "124M", "d24": "355M", "d36": "774M", "d48": "1558M"}
 ADAPTERS = {"LoRA": ("--lora", LORA_RANK, "--lora-targets", "all"), "IA3": ("--ia3",)}
 LEARNING = {f"LoRA of rank {LORA_RANK}, c_attn": ("--lora", LORA_RANK), f"LoRA of rank {LORA_RANK}, all layers": ADAPTERS["LoRA"],
@@ -55,18 +53,13 @@ def lines_of(samples):
     return SUBSET if samples == SMALLEST else None
 
 
-class Finetune(Experiment):
+class Finetune(Classifying):
     name, title = "finetune", "Fine-tuning"
     question = "What do the ways to fine-tune cost, how well do they classify, and do several ranks get the same classifier?"
-    share, needs_base = 5.0, True
-
-    cost_runs = staticmethod(our_cost_runs)
-
-    def missing(self, study):
-        return "" if study.inputs.has_sentences() else NO_SENTENCES
+    share = 5.0
 
     def facts(self, study):
-        return {**scale_facts(study), "base": study.base.shape._asdict(),
+        return {**super().facts(study),
                 "methods": {name: method.title for name, method in all_methods(study).items()}}
 
     def sizes(self, study, facts):
@@ -131,7 +124,7 @@ class Finetune(Experiment):
         finished = results.finished(name)
         cells = {"batch": results.spread(name, lambda result: 1000 * step_seconds(result)),
                  "epoch": results.spread(name, epoch_seconds)}
-        why = {"planned": "PyTorch does not report it", "gpu": "no GPU", "cpu": "one process reports it"}
+        why = {"planned": "PyTorch does not report it", "gpu": "no GPU"}
         if finished and finished[0].facts["side"] == "transformers":
             cells |= {"peak": finished[0].peer()["peak_mib"], "cpu": 100 * finished[0].facts["cpu"] / finished[0].facts["ranks"]}
         elif finished:
@@ -148,10 +141,10 @@ class Finetune(Experiment):
             cells |= {"trained": trained, "share": 100 * trained / parameters}
         return results.row(run, cells, {**why, "sd": "needs two seeds"})
 
-    def layout_row(self, facts, results, name, method, title, layout, reference):
+    def layout_row(self, results, name, method, layout, reference):
         costs, why = self.costs(results, name)
-        is_peer = title in (one.title for one in PEERS.values())
-        cells = {"program": "transformers" if is_peer else "train_gpt2", "method": method, "layout": title,
+        is_peer = layout in PEERS.values()
+        cells = {"program": "transformers" if is_peer else "train_gpt2", "method": method, "layout": layout.title,
                  "ranks": layout.ranks, **costs, **mean_scores(results.finished(name))}
         for result in results.finished(name)[:1]:
             if reference and not is_peer:
@@ -166,12 +159,11 @@ class Finetune(Experiment):
         for method in methods_of_layouts(facts["samples"]):
             reference = next(iter(results.finished(f"finetune-one-{method}")), None)
             for key, layout in LAYOUTS.items():
-                rows.append(self.layout_row(facts, results, f"finetune-{key}-{method}", facts["methods"][method], layout.title,
-                                            layout, reference))
+                rows.append(self.layout_row(results, f"finetune-{key}-{method}", facts["methods"][method], layout, reference))
             if not facts["peers"]:
                 for key, layout in PEERS.items():
-                    rows.append(self.layout_row(facts, results, f"finetune-peer-{key}-{method}", facts["methods"][method],
-                                                layout.title, layout, reference))
+                    rows.append(self.layout_row(results, f"finetune-peer-{key}-{method}", facts["methods"][method], layout,
+                                                reference))
         return rows
 
     @staticmethod

@@ -4,13 +4,15 @@ import re
 from typing import NamedTuple
 
 from finetune_sentiment.checks import parse_prediction
-from studies.experiments.common import hashed, infer_run
+from studies.experiment import ratio_of
+from studies.experiments.common import infer_run
 
 BATCH = 8         # sequences that are decoded together
 GENERATED = 64    # tokens per sequence
 PROMPT = 512      # tokens, or those of the context but one
 CALIBRATION = "{calibration}"
 CALIBRATION_WINDOWS = 16
+NO_ENERGY = "the device does not report its energy"
 
 
 class Mode(NamedTuple):
@@ -57,6 +59,18 @@ def bench_run(study, key, cores, repetitions):
                      files)
 
 
+def is_compared(key):
+    """Token by token with the model in the same dtype; this is of use for all that compute in fp32."""
+    return key not in ("fp32", "bf16")
+
+
+def base_runs(study, keys, cores, repetitions, windows):
+    """Speed and loss of the base model in each mode."""
+    return [bench_run(study, key, cores, repetitions) for key in keys] + [
+        loss_run(study, f"infer-loss-{key}", study.base, key, cores, windows, study.base if is_compared(key) else None)
+        for key in keys]
+
+
 def loss_run(study, name, model, key, cores, windows, base=None):
     """The loss of a Model on held-out tokens in a mode; with a Model `base`, also the comparison with it."""
     flags, files = flags_and_files(study, MODES[key])
@@ -70,8 +84,7 @@ def classify_run(study, name, classifier, key, cores, lines):
     """The classes of the test sentences, which have the order of their classes."""
     text = study.inputs.test_sentences(lines) / "test.txt"
     tokens = 40 * len(text.read_bytes().splitlines())
-    spec = infer_run(study, name, classifier, ("classify", text, *MODES[key].flags), tokens, cores, timed=False)
-    return spec._replace(inputs=(*spec.inputs, hashed(study, text)))
+    return infer_run(study, name, classifier, ("classify", text, *MODES[key].flags), tokens, cores, (text,), timed=False)
 
 
 # ---- what runs measure -----------------------------------------------------------------------
@@ -103,6 +116,23 @@ def joules(result):
 
 def perplexity(result):
     return result.scores()["perplexity", "token_perplexity"][0]
+
+
+def base_cells(results, key):
+    """Cells about the base model in a mode."""
+    run = f"infer-bench-{key}"
+    cells = {"size": results.exact(run, weight_mib)}
+    for column, number in (("first", first_token_ms), ("token", token_ms), ("speed", batch_speed), ("joules", joules)):
+        cells[column] = results.spread(run, number)
+    cells["faster"] = faster(results, cells["token"])
+    for result in results.finished(f"infer-loss-{key}"):
+        cells["perplexity"] = perplexity(result)
+    return cells
+
+
+def faster(results, token):
+    """Time of a token of the base model in fp32 / the time `token`, a cell."""
+    return ratio_of(results.spread("infer-bench-fp32", token_ms), token)
 
 
 def comparison(result):

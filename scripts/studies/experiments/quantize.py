@@ -1,23 +1,20 @@
 """Quantized inference of the base model: size, latency and quality of each format, next to PyTorch's dynamic INT8; training
 that is quantization-aware, next to quantization afterwards, and on several ranks."""
 from studies.budget import Size, shrunk_sizes
-from studies.experiment import Experiment, ratio_of
 from studies.experiments import inference
-from studies.experiments.base import base_text
-from studies.experiments.classification import NO_SENTENCES, Tuning, all_methods, tuning_run
-from studies.experiments.common import (KEEP_WEIGHTS, SEEDS, Training, checkpoint_of, hashed, our_cost_runs, our_run,
-                                        scale_facts, windows_of)
+from studies.experiments.base import OnBase, base_text
+from studies.experiments.classification import NO_SENTENCES, SUBSET, Tuning, all_methods, tuning_run
+from studies.experiments.common import (KEEP_WEIGHTS, SEEDS, Training, checkpoint_of, hashed, our_run, windows_of)
 from studies.experiments.convergence import spread_over_seeds
 from studies.experiments.inference import MODES
 from studies.figures import Bars
 from studies.inputs import VALIDATION_TOKENS, Shape
 from studies.machine import MEASURED
-from studies.runs import Spec
+from studies.runs import Spec, spread
 from studies.tables import TIMED, Column, Row, Table, middle
 
 BATCH, RATE = 8, 3e-4          # of the quantization-aware training
 LAYOUT_STEPS, SMALLEST = 8, 4  # steps of its layouts, and of the smallest size
-SUBSET = 120                   # lines of a class in the smallest size
 QAT = ("--qat", "w8a8")
 AFTERWARDS = {"float": ("float", "fp32", "trained and evaluated in floats"),
               "ptq": ("float", "w8a8", "trained in floats, quantized afterwards (PTQ)"),
@@ -25,16 +22,13 @@ AFTERWARDS = {"float": ("float", "fp32", "trained and evaluated in floats"),
 LAYOUTS = {"one": ("one rank", 1, ()), "tp-pp": ("tensor x pipeline parallel", 4, ("--tp", 2, "--pp", 2))}
 
 
-class Quantize(Experiment):
+class Quantize(OnBase):
     name, title = "quantize", "Quantization"
     question = "How much smaller and faster is quantized inference, what does it cost in quality, and what does QAT get back?"
-    share, needs_base = 2.0, True
-
-    cost_runs = staticmethod(our_cost_runs)
+    share = 2.0
 
     def facts(self, study):
-        return {**scale_facts(study), "base": study.base.shape._asdict(), "support": [],
-                "sentences": study.inputs.has_sentences()}
+        return {**super().facts(study), "support": [], "sentences": study.inputs.has_sentences()}
 
     def sizes(self, study, facts):
         seeds = [SEEDS, SEEDS[:2], SEEDS[:1]]
@@ -45,16 +39,9 @@ class Quantize(Experiment):
         """Held-out windows that are scored."""
         return 8 if samples == SMALLEST else max(1, VALIDATION_TOKENS // facts["base"]["T"])
 
-    @staticmethod
-    def is_compared(key):
-        """Token by token with the model in the same dtype; this is of use for all that compute in fp32."""
-        return key not in ("fp32", "bf16")
-
     def plan(self, study, facts, size):
-        windows, cores, base = self.windows(facts, size.samples), facts["all_cores"], study.base
-        runs = [inference.bench_run(study, key, cores, 1 if size.samples == SMALLEST else 3) for key in MODES]
-        runs += [inference.loss_run(study, f"infer-loss-{key}", base, key, cores, windows, base if self.is_compared(key) else None)
-                 for key in MODES]
+        windows = self.windows(facts, size.samples)
+        runs = inference.base_runs(study, MODES, facts["all_cores"], 1 if size.samples == SMALLEST else 3, windows)
         runs += [] if facts["peers"] else [self.peer(study, facts, windows)]
         runs += self.layouts(study, facts) + (self.classes(study, facts, size) if facts["sentences"] else [])
         for seed in size.points:
@@ -102,27 +89,20 @@ class Quantize(Experiment):
     # ---- rows --------------------------------------------------------------------------------
 
     def mode_row(self, facts, results, key):
-        bench = f"infer-bench-{key}"
-        cells = {"mode": MODES[key].title}
-        for column, number in (("first", inference.first_token_ms), ("token", inference.token_ms),
-                               ("speed", inference.batch_speed), ("joules", inference.joules)):
-            cells[column] = results.spread(bench, number)
-        cells["faster"] = ratio_of(results.spread("infer-bench-fp32", inference.token_ms), cells["token"])
-        cells["size"] = results.exact(bench, inference.weight_mib)
+        cells = {"mode": MODES[key].title, **inference.base_cells(results, key)}
         for result in results.finished(f"infer-loss-{key}"):
-            cells["perplexity"] = inference.perplexity(result)
-            if self.is_compared(key):
+            if inference.is_compared(key):
                 cells["change"], cells["error"], cells["agreement"] = inference.comparison(result)
             elif key != "fp32":
                 cells["change"] = self.change(results, cells["perplexity"])
         for result in results.finished(f"quantize-classify-{key}"):
             cells["accuracy"] = inference.accuracy(result, facts["support"])
-        why = {"joules": "the device does not report its energy",
+        why = {"joules": inference.NO_ENERGY,
                "accuracy": NO_SENTENCES if not facts["sentences"] else "the command classify reads no calibration text"
                if MODES[key].is_calibrated() else "the command classify has no cache",
                **dict.fromkeys(("change", "error", "agreement"), "the model to compare with" if key == "fp32" else
                                "only perplexities are compared")}
-        return results.row(bench, cells, why)
+        return results.row(f"infer-bench-{key}", cells, why)
 
     @staticmethod
     def change(results, perplexity):
@@ -138,13 +118,11 @@ class Quantize(Experiment):
         skipped = [reason for result in results.finished(name) for reason in result.peer()["skipped"].values()]
         known = [one for one in turn if one]
         if known:
-            def spread(number):
-                values = list(map(number, known))
-                return {"median": sorted(values)[len(values) // 2], "min": min(values), "max": max(values), "values": values}
-            cells |= {"first": spread(lambda one: 1000 * one["prompt tokens"] / one["prefill"]),
-                      "token": spread(lambda one: 1000 / one["batch 1"]), "speed": spread(lambda one: one["batch 8"]),
+            cells |= {"first": spread([1000 * one["prompt tokens"] / one["prefill"] for one in known]),
+                      "token": spread([1000 / one["batch 1"] for one in known]),
+                      "speed": spread([one["batch 8"] for one in known]),
                       "perplexity": known[0]["perplexity"], "size": known[0]["MiB"]}
-            cells["faster"] = ratio_of(results.spread("infer-bench-fp32", inference.token_ms), cells["token"])
+            cells["faster"] = inference.faster(results, cells["token"])
             cells["change"] = self.change(results, cells["perplexity"])
         return results.row(name, cells, {"": skipped[0] if skipped else "not measured for PyTorch"})
 

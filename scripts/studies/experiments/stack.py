@@ -2,16 +2,15 @@
 from typing import NamedTuple
 
 from studies.budget import Size, shrunk_sizes
-from studies.experiment import Experiment
 from studies.experiments.base import base_text
-from studies.experiments.classification import (BATCH, NO_SENTENCES, Tuning, all_methods, mean_scores, tokens_per_second,
-                                                tuning_run)
-from studies.experiments.common import SEEDS, our_cost_runs, scale_facts
+from studies.experiments.classification import (BATCH, SUBSET, Classifying, Tuning, all_methods, mean_scores,
+                                                tokens_per_second, tuning_run)
+from studies.experiments.common import SEEDS
 from studies.figures import Bars
 from studies.plans import read_plan
 from studies.tables import TIMED, Column, Table
 
-SUBSET, SMALLEST = 120, 80   # lines of a class, and samples, of the smallest size
+SMALLEST = 80   # samples of the smallest size
 MIB = 2 ** 20
 
 
@@ -38,18 +37,10 @@ def all_cases():
     return cases
 
 
-class Stack(Experiment):
+class Stack(Classifying):
     name, title = "stack", "Savings of memory, added up"
     question = "How much memory do bf16, LoRA, recomputation, ZeRO-3 and offload save, alone and together, and at what price?"
-    share, needs_base = 2.0, True
-
-    cost_runs = staticmethod(our_cost_runs)
-
-    def missing(self, study):
-        return "" if study.inputs.has_sentences() else NO_SENTENCES
-
-    def facts(self, study):
-        return {**scale_facts(study), "base": study.base.shape._asdict()}
+    share = 2.0
 
     def sizes(self, study, facts):
         seeds = [SEEDS, SEEDS[:2], SEEDS[:1]]
