@@ -20,6 +20,7 @@ from measured_programs import RunError
 from run_view.gnuplot import GnuplotError, find_gnuplot
 from studies import budget, experiment, figures, inputs, machine, runs, table_files, tables
 from studies.experiments import EXPERIMENTS, common
+from studies.latex import latex
 
 # ---- machine, runs, budget -------------------------------------------------------------------
 
@@ -172,12 +173,32 @@ def test_a_table_has_the_same_numbers_in_all_forms(folder):
     expect(table_files.csv_text(table).splitlines() ==
            ["a,b,b_min,b_max,evidence,seed,device,commit", "1,2.0,1.5,2.5,measured,1,CPU,abc",
             "2,,,,functional,1,CPU,abc"], table_files.csv_text(table))
-    latex = table_files.latex(table)
+    printed = latex(table)
     for part in (r"\toprule", r"\label{tab:t}", r"A\_title. CPU, commit abc; evidence: measured, functional.",
-                 r"1 & 2.00 (1.50--2.50) & measured & 1 \\", r"---\textsuperscript{1}"):
-        expect(part in latex, f"no {part!r} in {latex}")
+                 r"1 & 2.00 (1.50\textendash{}2.50) & measured \\", r"\textemdash{}\textsuperscript{1}", "In all rows: seed 1.", "A note."):
+        expect(part in printed, f"no {part!r} in {printed}")
     exact = table_files.exact_part(table_files.json_value(table))
     expect(exact == [{"a": 1, "seed": 1}, {"a": 2, "seed": 1}], f"{exact}")
+
+
+def test_a_wide_and_long_table_becomes_panels_of_whole_rows(folder):
+    columns = [tables.Column("model", "model"), tables.Column("ranks", "ranks")] \
+        + [tables.Column(f"n{i}", f"a heading of {i} words", digits=0) for i in range(12)]
+    rows = [tables.Row({"model": f"d{i // 2}", "ranks": 1 + i % 2} | {f"n{j}": 1000 * i + j for j in range(12)}, "simulated", 1)
+            for i in range(60)]
+    text = latex(tables.Table("wide", "Wide", columns, rows, "CPU", "abc"))
+    panels = [[line.strip().removesuffix(r" \\").split(" & ") for line in part.split(r"\midrule")[1].strip().splitlines()]
+              for part in text.split(r"\bottomrule")[:-1]]
+    cells = {}
+    for panel in panels:
+        expect(len(panel) <= 46 and len(panel[0]) < 14, f"{len(panel)} rows of {len(panel[0])} cells")
+        for model, ranks, *numbers in panel:
+            cells.setdefault((model, ranks), []).extend(numbers)
+    expect(cells == {(row.cells["model"], str(row.cells["ranks"])): [f"{row.cells[f'n{j}']:,}" for j in range(12)] for row in rows},
+           f"{cells}")
+    floats = text.count(r"\begin{table}")
+    expect(floats > 1 and text.count("(continued)") == text.count(r"\addtocounter{table}{-1}") == floats - 1, text)
+    expect(text.count(r"\label") == 1 and text.count("In all rows: evidence simulated, seed 1.") == 1, text)
 
 
 def test_tables_come_from_logs_alone(folder):

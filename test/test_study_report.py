@@ -54,6 +54,16 @@ def test_rules_confirm_and_refute(folder):
     expect(verdict(cases[7][0], one, two).own == "1.5", "our number is the ratio")
 
 
+def test_a_difference_within_its_error_decides_nothing(folder):
+    rule = {"positive": cell(n=1), "error": cell(n=2)}
+    for mean, expected in ((2.0, "confirmed"), (-2.0, "refuted"), (1.9, "not measurable here"), (-1.9, "not measurable here")):
+        result = verdict(rule, {"n": 1, "x": mean}, {"n": 2, "x": 1.0})
+        expect(result.verdict == expected, f"{mean}: {result}")
+    expect("within two standard errors (1) of 0" in result.reason, result.reason)
+    expect(verdict(rule, {"n": 1, "x": 2.0}, {"n": 2, "x": None, "why": {"x": "needs two seeds"}}).reason == "needs two seeds",
+           "an error that is missing")
+
+
 def test_evidence_that_is_too_weak_decides_nothing(folder):
     rule = {"value": cell(n=1), "at_least": 2.0}
     functional, simulated = {"n": 1, "x": 2.0, "evidence": "functional"}, {"n": 1, "x": 2.0, "evidence": "simulated"}
@@ -145,7 +155,9 @@ def test_tables_are_latex(folder):
     (folder / "all.tex").write_text("\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
                                     + "".join(f"\\input{{{path}}}\\clearpage\n" for path in paths) + "\\end{document}\n")
     done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"], cwd=folder, capture_output=True)
-    expect(done.returncode == 0 and (folder / "all.pdf").exists(), done.stdout.decode(errors="replace")[-800:])
+    printed = done.stdout.decode(errors="replace")
+    expect(done.returncode == 0 and (folder / "all.pdf").exists(), printed[-800:])
+    expect("Overfull" not in printed and "Float too large" not in printed, f"a table leaves its page: {printed}")
 
 
 def numbers(text):

@@ -8,6 +8,7 @@ experiment, rule and evidence. A rule is one of
     {"value": V, "at_least": X, "at_most": Y}       one bound suffices
     {"rising": S} or {"falling": S}                 the cells of several rows, in their order
     {"greater": [V, V], "times": 1.0}               the first is at least so many times the second
+    {"positive": V, "error": V}                     a mean over seeds; within two standard errors of 0 there is no verdict
 
 V is a number: {"table": NAME, "where": {KEY: CELL}, "key": KEY} for the cell of the one row with these cells,
 {"ratio": [V, V]}, or {"largest": S}, {"smallest": S}, {"first": S} and {"last": S} for several rows. S is like the first,
@@ -112,6 +113,11 @@ class Evaluation:
         if "greater" in rule:
             first, second = (self.value(part) for part in rule["greater"])
             return first >= rule.get("times", 1.0) * second
+        if "positive" in rule:
+            mean, error = self.value(rule["positive"]), self.value(rule["error"])
+            if abs(mean) < 2 * error:
+                raise Unknown(f"{number_text(mean)} is within two standard errors ({number_text(error)}) of 0")
+            return mean > 0
         rising = "rising" in rule
         numbers = self.series(rule["rising" if rising else "falling"])
         if len(numbers) < 2:

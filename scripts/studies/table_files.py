@@ -1,9 +1,10 @@
-"""A table as Markdown, CSV, JSON and LaTeX."""
+"""A table as Markdown, CSV and JSON; writes these and LaTeX."""
 import csv
 import io
 import json
 
 from measured_programs import write_text
+from studies.latex import latex
 from studies.tables import EXACT, Footnotes, cell_with_reason, middle
 
 
@@ -59,38 +60,6 @@ def exact_part(value):
     """The exact cells of a table's JSON: they are equal in every run of the same settings on the same machine."""
     keys = [column["key"] for column in value["columns"] if column["kind"] == EXACT]
     return [{key: row[key] for key in keys} for row in value["rows"]]
-
-
-LATEX_ESCAPES = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
-                 "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "—": "---", "–": "--",
-                 "×": r"$\times$", "±": r"$\pm$", "…": r"\ldots{}"}
-
-
-def latex_text(text):
-    return "".join(LATEX_ESCAPES.get(character, character) for character in str(text))
-
-
-def latex(table):
-    """A table environment for the package booktabs, with caption and label."""
-    footnotes, columns = Footnotes(), table.all_columns()
-    rows = []
-    for row in table.rows:
-        cells = []
-        for column in columns:
-            text, mark = cell_with_reason(table, row, column, footnotes)
-            cells.append(latex_text(text) + (rf"\textsuperscript{{{mark}}}" if mark else ""))
-        rows.append(" & ".join(cells) + r" \\")
-    alignment = "".join("l" if column.kind == "text" or i == 0 else "r" for i, column in enumerate(columns))
-    kinds = ", ".join(table.kinds_of_evidence()) or "no rows"
-    caption = f"{table.title}. {table.device}, commit {table.commit}; evidence: {kinds}."
-    notes = [rf"\textbf{{Marked: {latex_text(problem)}}}" for problem in table.problems]
-    notes += [rf"\textsuperscript{{{number}}} {latex_text(reason)}" for number, reason in footnotes.items()]
-    lines = [r"% Needs \usepackage{booktabs}.", r"\begin{table}", r"  \centering", r"  \footnotesize",
-             rf"  \caption{{{latex_text(caption)}}}", rf"  \label{{tab:{table.name}}}", rf"  \begin{{tabular}}{{{alignment}}}",
-             r"    \toprule", "    " + " & ".join(latex_text(column.title) for column in columns) + r" \\",
-             r"    \midrule", *("    " + row for row in rows), r"    \bottomrule", r"  \end{tabular}",
-             *(rf"  \par {note}" for note in notes), r"\end{table}"]
-    return "\n".join(lines) + "\n"
 
 
 def write_table(folder, table):

@@ -128,16 +128,22 @@ class Quantize(OnBase):
 
     def after_rows(self, results):
         floats = [inference.perplexity(result) for result in results.finished("quantize-loss-float")]
-        rows = []
+        rows, changes = [], {}
         for key, (_, _, title) in AFTERWARDS.items():
             name = f"quantize-loss-{key}"
             values = [inference.perplexity(result) for result in results.finished(name)]
             mean, sd = spread_over_seeds(values)
-            change, change_sd = spread_over_seeds([100 * (own / other - 1) for own, other in zip(values, floats)]) \
-                if key != "float" else (None, None)
-            rows.append(results.row(name, {"way": title, "perplexity": mean, "sd": sd, "change": change, "change_sd": change_sd},
-                                    {"sd": "needs two seeds", "change": "the model to compare with",
-                                     "change_sd": "the model to compare with" if key == "float" else "needs two seeds"}))
+            changes[key] = [100 * (own / other - 1) for own, other in zip(values, floats)]
+            change, change_sd = spread_over_seeds(changes[key]) if key != "float" else (None, None)
+            gains = [after - own for after, own in zip(changes.get("ptq", ()), changes[key])] if key == "qat" else []
+            gain, gain_sd = spread_over_seeds(gains)
+            rows.append(results.row(name, {
+                "way": title, "perplexity": mean, "sd": sd, "change": change, "change_sd": change_sd, "gain": gain,
+                "gain_error": None if gain_sd is None else gain_sd / len(gains) ** 0.5}, {
+                    "sd": "needs two seeds", "change": "the model to compare with",
+                    "change_sd": "the model to compare with" if key == "float" else "needs two seeds",
+                    "gain": "only of quantization-aware training",
+                    "gain_error": "needs two seeds" if key == "qat" else "only of quantization-aware training"}))
         return rows
 
     def layout_rows(self, results):
@@ -174,7 +180,8 @@ class Quantize(OnBase):
             Column("agreement", "same token, %", digits=2), Column("accuracy", "accuracy", digits=4)], rows, device, commit, notes),
             Table("quantize-qat", "Quantization after training, and quantization-aware training", [
                 Column("way", "model"), Column("perplexity", "perplexity", digits=3), Column("sd", "sd over seeds", digits=3),
-                Column("change", "change to floats, %", digits=3), Column("change_sd", "sd over seeds", digits=3)],
+                Column("change", "change to floats, %", digits=3), Column("change_sd", "sd over seeds", digits=3),
+                Column("gain", "less change than PTQ, points", digits=3), Column("gain_error", "standard error", digits=3)],
                 self.after_rows(results), device, commit, [
                     f"{facts['samples']} more steps of {BATCH} sequences from the base model; w8a8 without smoothing."]),
             Table("quantize-layouts", "Quantization-aware training on several ranks", [
