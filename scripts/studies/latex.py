@@ -69,11 +69,7 @@ def printed_columns(table, footnotes):
     for row in table.rows:
         for column in table.all_columns():
             cells[column.key].append(cell_with_reason(table, row, column, footnotes))
-
-    def is_text(column):
-        return column.kind == TEXT or all(isinstance(table.value(row, column.key), str | None) for row in table.rows)
-
-    return [Printed(column, cells[column.key], i == 0 or is_text(column)) for i, column in enumerate(table.all_columns())]
+    return [Printed(column, cells[column.key], i == 0 or table.is_left(column)) for i, column in enumerate(table.all_columns())]
 
 
 def without_constants(columns):

@@ -8,7 +8,7 @@ from measured_programs import RunError, write_text
 from studies.claims import judge
 from studies.experiment import read_plan
 from studies.table_files import json_value
-from studies.tables import MISSING, Footnotes, cell_text
+from studies.tables import MISSING, Footnotes, cell_text, is_left_aligned
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1500px; padding: 0 1rem; color: #222; }
@@ -18,6 +18,7 @@ th, td { border-bottom: 1px solid #e2e2e2; padding: .25rem .6rem; text-align: ri
 th { background: #f4f4f4; } td.text, th.text { text-align: left; }
 tr.functional td { color: #777; font-style: italic; } tr.simulated td { color: #33507a; }
 .machines { display: flex; gap: 2rem; flex-wrap: wrap; } .machine { flex: 1 1 40%; overflow-x: auto; }
+@media print { table { font-size: 7px; } th, td { padding: .1rem .2rem; } }
 .confirmed { color: #1d7a3a; } .refuted { color: #b02a1b; } .marked { color: #b02a1b; font-weight: 600; }
 code { background: #f4f4f4; padding: .1rem .3rem; } img { max-width: 100%; } ul { margin: .3rem 0; padding-left: 1.2rem; }
 .notes { font-size: 13px; color: #444; }
@@ -43,6 +44,8 @@ def text(value):
 
 def table_html(table):
     columns = table["columns"]
+    left = [i for i, column in enumerate(columns)
+            if i == 0 or is_left_aligned(column["kind"], [row[column["key"]] for row in table["rows"]])]
     footnotes, body = Footnotes(), []
     for row in table["rows"]:
         cells = []
@@ -51,10 +54,10 @@ def table_html(table):
             if value is None:
                 reason = row["why"].get(column["key"]) or row["why"].get("")
                 mark = f"<sup>{footnotes.mark(reason)}</sup>" if reason else ""
-            kind = ' class="text"' if column["kind"] == "text" or i == 0 else ""
+            kind = ' class="text"' if i in left else ""
             cells.append(f"<td{kind}>{text(cell_text(value, column['digits']))}{mark}</td>")
         body.append(f'<tr class="{row["evidence"]}">{"".join(cells)}</tr>')
-    head = "".join(f'<th{" class=text" if column["kind"] == "text" or i == 0 else ""}>{text(column["title"])}</th>'
+    head = "".join(f'<th{" class=text" if i in left else ""}>{text(column["title"])}</th>'
                    for i, column in enumerate(columns))
     notes = [f'<li class="marked">MARKED: {text(problem)}</li>' for problem in table["problems"]]
     notes += [f"<li><sup>{number}</sup> {text(reason)}</li>" for number, reason in footnotes.items()]

@@ -12,7 +12,7 @@ def markdown(table):
     """The table and its footnotes and notes, without a heading."""
     footnotes, columns = Footnotes(), table.all_columns()
     lines = ["| " + " | ".join(column.title for column in columns) + " |",
-             "|" + "|".join("---" if column.kind == "text" or i == 0 else "---:" for i, column in enumerate(columns)) + "|"]
+             "|" + "|".join("---" if i == 0 or table.is_left(column) else "---:" for i, column in enumerate(columns)) + "|"]
     for row in table.rows:
         cells = []
         for column in columns:

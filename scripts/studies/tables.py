@@ -49,8 +49,16 @@ class Table:
             return "busy" if row.busy else ""
         return row.cells.get(key)
 
+    def is_left(self, column):
+        return is_left_aligned(column.kind, [self.value(row, column.key) for row in self.rows])
+
     def kinds_of_evidence(self):
         return [kind for kind in ("measured", "functional", "simulated") if any(row.evidence == kind for row in self.rows)]
+
+
+def is_left_aligned(kind, cells):
+    """Whether a column of this kind and with these cells has texts, which are aligned to the left."""
+    return kind == TEXT or (all(cell is None or isinstance(cell, str) for cell in cells) and any(cells))
 
 
 def middle(value):
