@@ -1,0 +1,112 @@
+#include "test/ptx/grid.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/device/math.h"
+#include "test/ptx/forms.h"
+#include "test/ptx/random.h"
+
+namespace llmc_ptx {
+
+namespace {
+
+// Numbers below `count`, in an order that the seed decides; ascending with seed 0.
+std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, std::uint64_t purpose) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  if (seed == 0) return order;
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[mix(seed, purpose, i) % i]);
+  return order;
+}
+
+class BlockRunner {
+ public:
+  BlockRunner(const Program& program, const LaunchShape& shape, const std::byte* parameters, std::uint64_t seed)
+      : shared_(aligned_bytes(program.shared_bytes + shape.dynamic_shared_bytes + 64)),
+        num_warps_(llmc::ceil_div(shape.threads, kLanes)),
+        registers_(aligned_bytes(program.register_bytes * num_warps_ + 64)) {
+    block_ = {&program, seed, {}, shape.grid, shape.threads, parameters, shared_.get(),
+              program.shared_bytes + shape.dynamic_shared_bytes};
+  }
+
+  Counts run(std::int64_t number) {
+    const Dim3& grid = block_.grid;
+    block_.index = {number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y};
+    std::memset(block_.shared, 0xA1, static_cast<std::size_t>(block_.shared_bytes));
+    warps_.clear();
+    for (int w = 0; w < num_warps_; ++w) {
+      warps_.emplace_back(block_, w, registers_.get() + w * block_.program->register_bytes);
+    }
+    const std::vector<std::int64_t> order = shuffled(num_warps_, block_.seed, static_cast<std::uint64_t>(number));
+    while (true) {
+      for (const std::int64_t w : order) {
+        Warp& warp = warps_[static_cast<std::size_t>(w)];
+        if (warp.state() == Warp::State::running) warp.run();
+      }
+      if (!pass_barrier()) break;
+    }
+    Counts counts;
+    for (const Warp& warp : warps_) {
+      counts.instructions += warp.num_instructions();
+      counts.thread_instructions += warp.num_thread_instructions();
+    }
+    return counts;
+  }
+
+ private:
+  // Lets the warps go on that wait at a barrier; false if none does. Warps that have ended do not count.
+  bool pass_barrier() {
+    const Warp* first = nullptr;
+    bool any = false, reduces = false;
+    for (Warp& warp : warps_) {
+      if (warp.state() != Warp::State::at_barrier) continue;
+      const Instruction& barrier = warp.barrier();
+      if (first == nullptr) {
+        first = &warp;
+        reduces = barrier.operands != nullptr && is_reduction(warp);
+      } else if (barrier.immediate != first->barrier().immediate || reduces != is_reduction(warp)) {
+        warp.error("a barrier, while warp " + std::to_string(first->index()) + " waits at another one (" +
+                   block_.program->place_of(first->place()) + "),");
+      }
+      if (!reduces) continue;
+      const std::uint32_t bits = warp.predicate(barrier.operands[1]);
+      any = any || ((barrier.negates_source ? ~bits : bits) & warp.live()) != 0;
+    }
+    if (first == nullptr) return false;
+    for (Warp& warp : warps_) {
+      if (warp.state() != Warp::State::at_barrier) continue;
+      if (reduces) warp.predicate(warp.barrier().operands[0]) = any ? ~0u : 0u;
+      warp.pass_barrier();
+    }
+    return true;
+  }
+
+  bool is_reduction(const Warp& warp) const {
+    return block_.program->origins[warp.place()].form->operands.starts_with('P');
+  }
+
+  Block block_;
+  AlignedBytes shared_;
+  int num_warps_;
+  AlignedBytes registers_;
+  std::vector<Warp> warps_;
+};
+
+}  // namespace
+
+Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters, std::uint64_t seed) {
+  BlockRunner runner(program, shape, parameters, seed);
+  Counts all;
+  for (const std::int64_t number : shuffled(shape.grid.x * shape.grid.y * shape.grid.z, seed, 0)) {
+    const Counts counts = runner.run(number);
+    all.instructions += counts.instructions;
+    all.thread_instructions += counts.thread_instructions;
+  }
+  return all;
+}
+
+}  // namespace llmc_ptx

@@ -1,0 +1,27 @@
+// Runs the blocks of a launch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "test/ptx/program.h"
+#include "test/ptx/warp.h"
+
+namespace llmc_ptx {
+
+struct LaunchShape {
+  Dim3 grid;
+  int threads = 0;
+  std::int64_t dynamic_shared_bytes = 0;
+};
+
+struct Counts {
+  std::uint64_t instructions = 0;         // of warps
+  std::uint64_t thread_instructions = 0;  // of threads
+};
+
+// `parameters`: program.parameter_bytes. The seed decides what the manual of PTX leaves open, and the order of
+// blocks and warps. Throws an Error that names kernel, place, block and thread.
+Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters, std::uint64_t seed);
+
+}  // namespace llmc_ptx

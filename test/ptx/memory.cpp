@@ -1,0 +1,147 @@
+#include "test/ptx/memory.h"
+
+#include <algorithm>
+
+namespace llmc_ptx {
+
+DeviceMemory& DeviceMemory::instance() {
+  static DeviceMemory memory;
+  return memory;
+}
+
+void DeviceMemory::add(const void* memory, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::unique_lock lock(mutex_);
+  ends_[begin] = begin + bytes;
+}
+
+void DeviceMemory::remove(const void* memory) {
+  const std::unique_lock lock(mutex_);
+  ends_.erase(reinterpret_cast<std::uintptr_t>(memory));
+}
+
+Range DeviceMemory::find(std::uint64_t address) const {
+  const std::shared_lock lock(mutex_);
+  auto next = ends_.upper_bound(address);
+  if (next == ends_.begin()) return {};
+  --next;
+  return address < next->second ? Range{next->first, next->second} : Range{};
+}
+
+namespace {
+
+constexpr std::uint64_t kSharedEnd = kSharedWindow + kWindowSize, kLocalEnd = kLocalWindow + kWindowSize,
+                        kParamEnd = kParamWindow + kWindowSize;
+
+std::string hex(std::uint64_t address) {
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
+[[noreturn]] void outside(const Warp& warp, const std::string& what, std::uint64_t address, std::uint64_t bytes,
+                          std::int64_t size, int lane) {
+  warp.error("an access of " + std::to_string(bytes) + " bytes at " + std::to_string(static_cast<std::int64_t>(address)) +
+                 " of " + what + ", which has " + std::to_string(size) + " bytes,",
+             lane);
+}
+
+// The place at `address` of memory of `size` bytes that begins at `begin`.
+std::byte* place_in(const Warp& warp, const char* what, std::byte* begin, std::int64_t size, std::uint64_t address,
+                    std::uint64_t bytes, int lane) {
+  if (address + bytes > static_cast<std::uint64_t>(size) || address + bytes < address) {
+    outside(warp, what, address, bytes, size, lane);
+  }
+  return begin + address;
+}
+
+std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, int lane) {
+  Range& last = warp.last_range();
+  if (!last.holds(address, bytes)) {
+    const Range range = DeviceMemory::instance().find(address);
+    if (range.end == 0) {
+      warp.error("an access of " + std::to_string(bytes) + " bytes at the address " + hex(address) +
+                     ", which is in no allocation,",
+                 lane);
+    }
+    if (!range.holds(address, bytes)) {
+      outside(warp, "an allocation", address - range.begin, bytes, static_cast<std::int64_t>(range.end - range.begin), lane);
+    }
+    last = range;
+  }
+  return reinterpret_cast<std::byte*>(address);
+}
+
+std::byte* place_of(Warp& warp, Space space, std::uint64_t address, std::uint64_t bytes, int lane) {
+  Block& block = warp.block();
+  if (space == Space::generic) {
+    if (address >= kSharedWindow && address < kSharedEnd) {
+      space = Space::shared;
+      address -= kSharedWindow;
+    } else if (address >= kLocalWindow && address < kLocalEnd) {
+      space = Space::local;
+      address -= kLocalWindow;
+    } else if (address >= kParamWindow && address < kParamEnd) {
+      space = Space::param;
+      address -= kParamWindow;
+    }
+  }
+  switch (space) {
+    case Space::shared:
+      return place_in(warp, "the block's shared memory", block.shared, block.shared_bytes, address, bytes, lane);
+    case Space::local: {
+      const std::int64_t size = block.program->local_bytes;
+      return place_in(warp, "the thread's local memory", warp.local() + lane * size, size, address, bytes, lane);
+    }
+    case Space::param:
+      return place_in(warp, "the parameters", const_cast<std::byte*>(block.parameters), block.program->parameter_bytes,
+                      address, bytes, lane);
+    default: return global_place(warp, address, bytes, lane);
+  }
+}
+
+}  // namespace
+
+Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses, std::uint64_t bytes) {
+  Places places{};
+  const std::uint32_t active = warp.active();
+  std::uint64_t all = 0, least = ~std::uint64_t{0}, most = 0;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const std::uint64_t address = addresses[static_cast<std::size_t>(lane)];
+    const bool is_active = (active >> lane & 1) != 0;
+    all |= is_active ? address : 0;
+    least = std::min(least, is_active ? address : ~std::uint64_t{0});
+    most = std::max(most, is_active ? address : 0);
+  }
+  if ((all & (bytes - 1)) != 0) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const std::uint64_t address = addresses[static_cast<std::size_t>(lane)];
+      if ((active >> lane & 1) == 0 || (address & (bytes - 1)) == 0) continue;
+      warp.error("a misaligned access of " + std::to_string(bytes) + " bytes at the address " + hex(address), lane);
+    }
+  }
+  // Mostly, all lanes access one piece of memory.
+  std::byte* begin = nullptr;
+  const Block& block = warp.block();
+  if (space == Space::shared && most + bytes <= static_cast<std::uint64_t>(block.shared_bytes)) {
+    begin = block.shared;
+  } else if (space == Space::param && most + bytes <= static_cast<std::uint64_t>(block.program->parameter_bytes)) {
+    begin = const_cast<std::byte*>(block.parameters);
+  }
+  if (begin != nullptr) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) places[lane] = begin + addresses[lane];
+    return places;
+  }
+  if (space == Space::global && warp.last_range().holds(least, most - least + bytes)) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) places[lane] = reinterpret_cast<std::byte*>(addresses[lane]);
+    return places;
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if ((active >> lane & 1) == 0) continue;
+    places[static_cast<std::size_t>(lane)] =
+        place_of(warp, space, addresses[static_cast<std::size_t>(lane)], bytes, lane);
+  }
+  return places;
+}
+
+}  // namespace llmc_ptx

@@ -1,0 +1,151 @@
+#include "test/ptx/warp.h"
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "llmc/base/error.h"
+#include "test/ptx/forms.h"
+#include "test/ptx/random.h"
+
+namespace llmc_ptx {
+
+Warp::Warp(Block& block, int index, std::byte* registers)
+    : block_(&block), index_(index), bases_{registers, block.program->constants.get()} {
+  const int count = std::min(kLanes, block.threads - index * kLanes);
+  live_ = count == kLanes ? ~0u : (1u << count) - 1;
+  paths_.push_back({live_, 0, static_cast<int>(block.program->code.size())});
+  local_.resize(static_cast<std::size_t>(block.program->local_bytes) * kLanes, std::byte{0xA1});
+  set_special_registers();
+}
+
+void Warp::set_special_registers() {
+  const std::map<std::string, std::int64_t> same = {
+      {"%ntid.x", block_->threads},    {"%ntid.y", 1},
+      {"%ntid.z", 1},                  {"%tid.y", 0},
+      {"%tid.z", 0},                   {"%ctaid.x", block_->index.x},
+      {"%ctaid.y", block_->index.y},   {"%ctaid.z", block_->index.z},
+      {"%nctaid.x", block_->grid.x},   {"%nctaid.y", block_->grid.y},
+      {"%nctaid.z", block_->grid.z}};
+  for (const SpecialRegister& special : block_->program->special) {
+    auto* const values = lanes<std::uint32_t>(special.place);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      values[lane] = static_cast<std::uint32_t>(special.name == "%tid.x"    ? index_ * kLanes + lane
+                                                : special.name == "%laneid" ? lane
+                                                                            : same.at(special.name));
+    }
+  }
+}
+
+void Warp::run() {
+  const Instruction* const code = block_->program->code.data();
+  while (!paths_.empty()) {
+    Path& path = paths_.back();
+    active_ = path.lanes;
+    const auto width = static_cast<std::uint64_t>(std::popcount(active_));
+    const std::uint64_t before = num_instructions_;
+    std::size_t at = static_cast<std::size_t>(path.next);
+    bool goes_on = true;
+    while (goes_on) {
+      const Instruction& instruction = code[at];
+      if (instruction.is_join && static_cast<int>(at) == path.join) break;
+      at_ = at;
+      ++num_instructions_;
+      std::uint32_t lanes = active_;
+      if (instruction.is_predicated) {
+        const std::uint32_t bits = predicate(instruction.predicate);
+        lanes &= instruction.negated ? ~bits : bits;
+      }
+      switch (instruction.kind) {
+        case Kind::plain:
+          if (lanes == active_) {
+            instruction.run(*this, instruction);
+          } else if (lanes != 0) {
+            const std::uint32_t all = std::exchange(active_, lanes);
+            instruction.run(*this, instruction);
+            active_ = all;
+          }
+          ++at;
+          break;
+        case Kind::branch:
+          if (lanes == active_) {
+            at = static_cast<std::size_t>(instruction.target);
+          } else if (lanes == 0) {
+            ++at;
+          } else {
+            num_thread_instructions_ += (num_instructions_ - before) * width;
+            step_branch(instruction, lanes);
+            goes_on = false;
+          }
+          break;
+        case Kind::exit:
+          if (lanes != 0) {
+            num_thread_instructions_ += (num_instructions_ - before) * width;
+            path.next = static_cast<int>(at) + 1;
+            end_lanes(lanes);
+            goes_on = false;
+          } else {
+            ++at;
+          }
+          break;
+        case Kind::barrier:
+          if (active_ != live_) error("a barrier of the block, reached by a part of a warp");
+          state_ = State::at_barrier;
+          num_thread_instructions_ += (num_instructions_ - before) * width;
+          return;
+      }
+    }
+    if (!goes_on) continue;
+    num_thread_instructions_ += (num_instructions_ - before) * width;
+    paths_.pop_back();  // the path below goes on at the join, with these lanes
+  }
+  if (!open_copies_.empty() || !groups_.empty()) error("copies of cp.async are pending at the end");
+  state_ = State::done;
+}
+
+// One side of a branch runs until both meet again, then the other one. Which is first is not defined.
+void Warp::step_branch(const Instruction& instruction, std::uint32_t taken) {
+  const std::uint32_t others = active_ & ~taken;
+  Path there = {taken, instruction.target, instruction.join};
+  Path here = {others, static_cast<int>(at_) + 1, instruction.join};
+  if ((mix(block_->seed, at_, static_cast<std::uint64_t>(index_)) & 1) != 0) std::swap(there, here);
+  Path& below = paths_.back();
+  if (instruction.join == below.join) {
+    paths_.pop_back();  // nothing is left to run before the join of the path below
+  } else {
+    below.next = instruction.join;
+  }
+  for (const Path& path : {there, here}) {
+    if (path.next != path.join) paths_.push_back(path);
+  }
+}
+
+void Warp::end_lanes(std::uint32_t lanes) {
+  live_ &= ~lanes;
+  for (Path& path : paths_) path.lanes &= ~lanes;
+  while (!paths_.empty() && paths_.back().lanes == 0) paths_.pop_back();
+}
+
+void Warp::commit_copies() { groups_.push_back(std::exchange(open_copies_, {})); }
+
+void Warp::wait_for_copies(std::int64_t most) {
+  while (static_cast<std::int64_t>(groups_.size()) > most) {
+    for (const PendingCopy& copy : groups_.front()) {
+      if (copy.bytes > 0) std::memcpy(copy.destination, copy.source, copy.bytes);
+      std::memset(copy.destination + copy.bytes, 0, copy.zeros);
+    }
+    groups_.erase(groups_.begin());
+  }
+}
+
+void Warp::error(const std::string& what, int lane) const {
+  const Program& program = *block_->program;
+  const Dim3& block = block_->index;
+  std::string text = program.name + ", block (" + std::to_string(block.x) + ", " + std::to_string(block.y) + ", " +
+                     std::to_string(block.z) + "), ";
+  text += lane < 0 ? "warp " + std::to_string(index_) : "thread " + std::to_string(index_ * kLanes + lane);
+  text += ": " + what + " in " + program.origins[at_].form->name + " at " + program.place_of(at_);
+  llmc::fail(text);
+}
+
+}  // namespace llmc_ptx
