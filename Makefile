@@ -12,7 +12,7 @@ CUDA_OPTIMIZE ?= -O1## optimisation of the host code in CUDA programs; kernels h
 HOST_BUILD ?= 1## 0 builds only for CUDA, which needs no oneDNN
 HOST_ARCH ?= -march=native## flag for the instruction set of the host build
 SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in a separate folder
-DEVICE ?= host## host or cuda: target that `make test` builds and runs
+DEVICE ?= host## host, cuda or ptx: what `make test` builds and runs; ptx runs what nvcc compiled on CPUs
 SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run only these test cases (* is a wildcard)
 FILE ?=## build and run only these test files, such as test/test_activation.cu
@@ -84,7 +84,15 @@ export PATH := $(PATH):$(ROOT)/usr/bin
 endif
 
 # ---- the host target ------------------------------------------------------------------------
-ifeq ($(SANITIZE),)
+# Builds that check something take the library, which has no kernels, and the oracle from the plain one.
+PLAIN     := $(if $(SANITIZE)$(filter ptx,$(DEVICE)),,yes)
+ifeq ($(DEVICE),ptx)
+# The host's own code of kernels never runs, so it is not optimised.
+HOST      := build/host-ptx
+OPTIMIZE  := -O0 $(HOST_ARCH)
+TEST_OPTIMIZE := -O0 -g1 $(HOST_ARCH)
+TEST_CALLER_OPTIMIZE = $(if $(filter %ops.cu,$<),-O1,-O0) -g1 $(HOST_ARCH)
+else ifeq ($(SANITIZE),)
 HOST      := build/host
 # Kernels need two parts of -O3: loops in SIMD, and short loops unrolled completely, so that arrays stay in
 # registers. The rest of -O3 takes a quarter of the compilation and saves nothing. errno after std::sqrt is
@@ -106,7 +114,7 @@ TEST_CALLER_OPTIMIZE := -O0 $(subst $(,)undefined,,$(CHECK))
 endif
 # doctest's assertions compile faster if they do not catch exceptions of their expressions.
 DOCTEST   := -DDOCTEST_CONFIG_SUPER_FAST_ASSERTS
-HOST_CXX  := $(strip $(CCACHE) $(CXX) -std=c++20 -Wall -Wextra -pthread $(INCLUDES))
+HOST_CXX  := $(strip $(CCACHE) $(CXX) -std=c++20 -Wall -Wextra -pthread $(if $(filter ptx,$(DEVICE)),-DLLMC_COMPILED_KERNELS) $(INCLUDES))
 
 # ccache compares precompiled headers by their content only if it may.
 export CCACHE_SLOPPINESS := pch_defines,time_macros
@@ -120,7 +128,7 @@ LIBRARY_FILES   := $(filter-out $(if $(MPI_INCLUDE),,llmc/comm/mpi_%) $(EXECUTOR
 LIBRARY_UNITS   := $(shell scripts/library_units.sh build/units $(LIBRARY_FILES))
 # Sanitizers check kernels, readers of malformed input, and code that threads share, such as the tables of
 # settings, which the first rank makes for all. Other code is linked as it is.
-NOT_CHECKED     := $(if $(SANITIZE),eval_% infer_% pipeline_% train_%) $(if $(findstring thread,$(SANITIZE)),config_command_% tokenize_%)
+NOT_CHECKED     := $(if $(filter ptx,$(DEVICE)),%) $(if $(SANITIZE),eval_% infer_% pipeline_% train_%) $(if $(findstring thread,$(SANITIZE)),config_command_% tokenize_%)
 PLAIN_UNITS     := $(filter $(NOT_CHECKED),$(LIBRARY_UNITS))
 CHECKED_UNITS   := $(filter-out $(PLAIN_UNITS),$(LIBRARY_UNITS))
 LIBRARY_OBJECTS := $(CHECKED_UNITS:%=$(HOST)/units/%.o) $(PLAIN_UNITS:%=build/host/units/%.o)
@@ -216,6 +224,18 @@ NCCL_LIBS  := -L$(NCCL_LIB) $(addprefix -Xlinker -rpath=,$(filter-out /usr/lib%,
 endif
 endif
 
+# ---- what nvcc compiled, on CPUs ------------------------------------------------------------
+# Each instance unit is compiled to PTX once per architecture. `make test DEVICE=ptx` runs it (test/ptx).
+PTX_ARCH    ?= 90a## architecture whose PTX `make test DEVICE=ptx` runs; 90a or 80
+PTX         := build/ptx/$(PTX_ARCH)
+PTX_FLAGS    = $(NVCC) -std=c++20 -O3 --expt-relaxed-constexpr -diag-suppress 20050 -lineinfo -arch=compute_$(PTX_ARCH) -ptx -x cu $(INCLUDES)
+PTX_FILES   := $(patsubst %,$(PTX)/%.ptx,gemm launches product_instances $(filter-out gemm,$(KERNEL_UNITS)))
+EXECUTE     := $(if $(filter ptx,$(DEVICE)),$(patsubst test/ptx/%.cpp,$(HOST)/ptx/%.o,$(wildcard test/ptx/*.cpp)))
+# Its suites: those of kernels. Cases of all ops, and what only their own files test.
+PTX_SUITES  := ops activation attention bias_gradient cache_attention classifier embedding infer_ops layernorm matmul optimizer \
+                 quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling \
+                 invariant_gemm_int8_kernels dropout stochastic_rounding
+
 ifneq ($(CUDA_ONLY),)
 ifeq ($(NVCC),)
 $(error HOST_BUILD=0 leaves nothing to build: nvcc or cublasLt.h is missing, or CUDA=0 was given)
@@ -279,7 +299,7 @@ members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
 # objects_of FILES: the objects of groups that have one of the files, and of files in no group.
 objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o)) \
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
-HOST_FILES := $(if $(SANITIZE),$(SANITIZED),$(TEST_FILES))
+HOST_FILES := $(if $(filter ptx,$(DEVICE)),$(or $(FILE),$(filter $(PTX_SUITES:%=test/test_%.cu),$(TEST_FILES))),$(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
 # Kernels of which no program on the host has an instance. The files of their tests name them.
 NEEDS_PRODUCTS := $(if $(FILE),$(shell grep -lE 'invariant_gemm|LLMC_OPS' $(FILE)),yes)
@@ -382,7 +402,7 @@ $(CHECKED_UNITS:%=$(HOST)/units/%.o): $(HOST)/units/%.o: build/units/%.cpp $(HOS
 ifneq ($(PLAIN_UNITS),)
 $(PLAIN_UNITS:%=build/host/units/%.o): build/host/libllmc.a ;
 build/host/libllmc.a: FORCE
-	+@$(MAKE) --no-print-directory SANITIZE= $@
+	+@$(MAKE) --no-print-directory SANITIZE= DEVICE=host $@
 endif
 
 # Written again if the list of files changes: a removed object must not stay in it.
@@ -439,12 +459,12 @@ $(HOST)/%: test/faults/%.cu $(EXECUTOR) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 
 build/units/oracle.cpp: FORCE
 	$(call include_files,$(wildcard test/oracle/*.cpp))
-ifeq ($(SANITIZE),)
+ifneq ($(PLAIN),)
 $(ORACLE): build/units/oracle.cpp $(HOST)/commands | $(CHECKED_TEST)
 	$(HOST_CXX) -O2 $(HOST_ARCH) -MMD -MP -c $< -o $@
 else
 $(ORACLE): FORCE
-	+@$(MAKE) --no-print-directory SANITIZE= $@
+	+@$(MAKE) --no-print-directory SANITIZE= DEVICE=host $@
 endif
 
 # These programs find the test double of NCCL in place of its header.
@@ -485,6 +505,24 @@ $(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OBJECTS) $(ORACLE) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(ORACLE) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
+$(PTX)/commands: FORCE
+	$(call record,$(PTX_FLAGS) $(shell $(NVCC) --version | tail -1))
+$(KERNEL_UNITS:%=$(PTX)/%.ptx): $(PTX)/%.ptx: build/units/cuda/%.cu $(PTX)/commands | $(CHECKED)
+	$(PTX_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@
+# The kernels that only benchmarks launch.
+$(PTX)/launches.ptx: dev/launches.cu build/host/ops.h $(PTX)/commands | $(CHECKED)
+	$(PTX_FLAGS) $(DECLARE) -include build/host/ops.h -MMD -MP -MF $@.d -MT $@ $< -o $@
+# Those that only tests launch.
+$(PTX)/product_instances.ptx: test/product_instances.cu $(PTX)/commands | $(CHECKED)
+	$(PTX_FLAGS) $(DECLARE) -MMD -MP -MF $@.d -MT $@ $< -o $@
+ifneq ($(EXECUTE),)
+build/host/ops.h: FORCE
+	$(call list_ops,$(ALL_OPS))
+$(EXECUTE): $(HOST)/ptx/%.o: test/ptx/%.cpp $(HOST)/commands | $(CHECKED_TEST)
+	@mkdir -p $(@D)
+	$(HOST_CXX) -O2 $(HOST_ARCH) -fno-strict-aliasing -MMD -MP -c $< -o $@
+endif
+
 # A group is one file that includes its members, each in a namespace of its own. The headers that
 # they include come first, outside these namespaces.
 define group_rules
@@ -513,8 +551,8 @@ $(HOST)/test/%.o $(HOST)/test-alone/%.o: test/% $(HOST)/commands | $(CHECKED_TES
 	@mkdir -p $(@D)
 	$(HOST_CXX) $(TEST_OPTIMIZE) $(DOCTEST) $(with_ops) -MMD -MP -c -x c++ $< -o $@
 
-$(HOST)/tests: $(HOST_TESTS) $(LIBRARY)
-	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/tests: $(HOST_TESTS) $(EXECUTE) $(LIBRARY) | $(if $(EXECUTE),$(PTX_FILES))
+	$(HOST_CXX) $(TEST_OPTIMIZE) $(HOST_TESTS) $(EXECUTE) $(LIBRARY) -o $@ $(HOST_LIBS) $(if $(EXECUTE),-rdynamic)
 
 compile_cuda_test = $(NVCC_CXX) $(TEST_NVCC_OPT) $(DOCTEST) $(call gencode,$(TEST_ARCHS)) $(with_ops) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -x cu $< -o $@
 
@@ -532,7 +570,7 @@ $(CUDA_OUT)/test/%.o $(CUDA_OUT)/test-alone/%.o: test/% $(CUDA_OUT)/test-command
 $(CUDA_OUT)/tests: $(CUDA_TESTS) $(LIBRARY)
 	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
--include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/code/*.d build/*/launch-units/*.d build/fuzz/*.d \
+-include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/code/*.d build/*/launch-units/*.d build/*/ptx/*.d build/ptx/*/*.d build/fuzz/*.d \
                      build/*/llmc/*/*.d build/*/llmc/*/*/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
@@ -552,7 +590,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to run them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(SANITIZE),,$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
                    $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
                      $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))
@@ -583,7 +621,7 @@ endef
 test: ## run all tests (DEVICE=cuda: on the GPU; SUITE= and TEST= choose some)
 	$(ready)
 	+@$(MAKE) --no-print-directory test-programs
-	@SANITIZE="$(SANITIZE)" FILE="$(FILE)" NO_BINARY="$(NO_BINARY)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
+	@SANITIZE="$(SANITIZE)" PTX="$(if $(filter ptx,$(DEVICE)),$(PTX))" FILE="$(FILE)" NO_BINARY="$(NO_BINARY)" scripts/run_tests.sh $(TEST_OUT) "$(SUITE)" "$(TEST)"
 
 test-long: ## run all tests, including the slow ones that try every combination
 	+@LLMC_LONG=1 $(MAKE) --no-print-directory test

@@ -6,7 +6,8 @@
 #
 #   scripts/run_tests.sh build/host [SUITE [CASE]]    (* is a wildcard)
 #
-# From the environment: SANITIZE (what the build checks), FILE (not empty: the binary has only these
+# From the environment: SANITIZE (what the build checks), PTX (a folder: the build runs the kernels' PTX in
+# it), FILE (not empty: the binary has only these
 # test files), NO_BINARY (not empty: run only suites in Python), LLMC_TINY, LLMC_LONG, LLMC_DATA,
 # TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed before the last line), TEST_JOBS (suites that
 # run at the same time; default: one per core, and one more of those in Python, which often wait for
@@ -28,6 +29,10 @@ if [ -n "${SANITIZE:-}" ]; then
   export ASAN_OPTIONS="detect_leaks=1:${ASAN_OPTIONS:-}"
   export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
   export TSAN_OPTIONS="history_size=2:${TSAN_OPTIONS:-}"
+fi
+
+if [ -n "${PTX:-}" ]; then
+  export LLMC_TINY=${LLMC_TINY:-1} LLMC_PTX=$PTX
 fi
 
 finish() {
@@ -212,8 +217,8 @@ script() {
 [ -n "${TEST_JOBS:-}" ] || [ "$(basename "$out")" = cuda ] || jobs_at_once=$((jobs_at_once + 1))
 
 # Tests in Python: of planted faults, of the scripts, and of the programs as a user runs them.
-# Sanitized builds run only the doctest binary.
-if [ -z "${SANITIZE:-}" ] && [ -z "${FILE:-}" ]; then
+# Sanitized builds and those of PTX run only the doctest binary.
+if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   if [ "$(basename "$out")" = host ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}
     script resources test/test_resources.py ${case_filter:+"$case_filter"}

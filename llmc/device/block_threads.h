@@ -17,7 +17,7 @@
 
 namespace llmc {
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(LLMC_COMPILED_KERNELS)
 inline constexpr bool kOneThreadBlocks = false;
 #elif defined(LLMC_ONE_THREAD_BLOCKS)
 inline constexpr bool kOneThreadBlocks = LLMC_ONE_THREAD_BLOCKS != 0;

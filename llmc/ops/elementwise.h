@@ -13,7 +13,7 @@ namespace llmc {
 // four cache lines; one in builds with the block sizes of a GPU, which have more threads that may
 // race.
 template <class T>
-inline constexpr int kPerThread = (kCudaTarget        ? 16
+inline constexpr int kPerThread = (kGpuKernels        ? 16
                                    : kOneThreadBlocks ? 256
                                                       : 64) /
                                   static_cast<int>(sizeof(T));

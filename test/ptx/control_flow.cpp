@@ -6,7 +6,9 @@ namespace llmc_ptx {
 
 namespace {
 
-bool is_branch(const Statement& statement) { return statement.form.starts_with("bra"); }
+bool is_branch(const Statement& statement) {
+  return statement.form.starts_with("bra");
+}
 bool is_exit(const Statement& statement) {
   return statement.form == "ret" || statement.form == "exit";
 }
@@ -50,7 +52,8 @@ void ControlFlow::find_post_dominators() {
       before[static_cast<std::size_t>(next)].push_back(b);
     }
   }
-  // Places in an order in which, walking backwards from the end, a block comes after those that follow it.
+  // Places in an order in which, walking backwards from the end, a block comes after those that
+  // follow it.
   std::vector<int> order, place(static_cast<std::size_t>(count) + 1, -1);
   std::vector<std::pair<int, std::size_t>> stack = {{count, 0}};
   std::vector<bool> seen(static_cast<std::size_t>(count) + 1, false);

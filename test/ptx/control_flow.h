@@ -7,7 +7,8 @@
 
 namespace llmc_ptx {
 
-// Statements [first, end) that run one after the other. The number of blocks stands for the end of the function.
+// Statements [first, end) that run one after the other. The number of blocks stands for the end of
+// the function.
 struct BasicBlock {
   int first = 0, end = 0;
   std::vector<int> next;

@@ -17,10 +17,12 @@ namespace llmc_ptx {
 
 namespace {
 
-constexpr std::array kSpecialRegisters = {"%tid.x",   "%tid.y",    "%tid.z",    "%ntid.x",   "%ntid.y",  "%ntid.z", "%ctaid.x",
-                                          "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid"};
-
-bool is_special(const std::string& name) { return std::ranges::find(kSpecialRegisters, name) != kSpecialRegisters.end(); }
+// The number of a special register; std::nullopt for another operand.
+std::optional<std::size_t> special_number(const std::string& name) {
+  const auto found = std::ranges::find(kSpecialNames, name);
+  if (found == kSpecialNames.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - kSpecialNames.begin());
+}
 
 // An operand of an address: "[%rd1+8]".
 struct Address {
@@ -61,7 +63,9 @@ class Decoder {
       : function_(without_calls(function, source)), flow_(function_) {
     program_.name = function.name;
     program_.file = function.file;
-    for (const auto& [name, width] : {std::pair{"_P", Width::predicate}, {"_H", Width::bits16}, {"_W", Width::bits32},
+    for (const auto& [name, width] : {std::pair{"_P", Width::predicate},
+                                      {"_H", Width::bits16},
+                                      {"_W", Width::bits32},
                                       {"_D", Width::bits64}}) {
       function_.registers[name] = width;
     }
@@ -77,7 +81,7 @@ class Decoder {
     }
     for (SpecialRegister& special : program_.special) {
       special.place = {static_cast<std::uint32_t>(program_.register_bytes)};
-      special_[special.name] = special.place;
+      special_[kSpecialNames[special.number]] = special.place;
       program_.register_bytes += bytes_of_width(Width::bits32);
     }
     RegisterPlaces registers = place_registers(function_, flow_, uses, program_.register_bytes);
@@ -94,7 +98,8 @@ class Decoder {
  private:
   [[noreturn]] void error(const std::string& what) const {
     std::string text = at_->form;
-    for (const std::string& operand : at_->operands) text += (&operand == &at_->operands[0] ? " " : ", ") + operand;
+    for (const std::string& operand : at_->operands)
+      text += (&operand == &at_->operands[0] ? " " : ", ") + operand;
     llmc::fail(function_.file + ", line " + std::to_string(at_->line) + ": " + what + ": " + text);
   }
 
@@ -115,7 +120,8 @@ class Decoder {
         } else if (variable.space == ".global" || variable.space == ".const") {
           addresses_[variable.name] = program_.add_values(variable);
         } else {
-          std::int64_t& used = variable.space == ".local" ? program_.local_bytes : program_.shared_bytes;
+          std::int64_t& used =
+              variable.space == ".local" ? program_.local_bytes : program_.shared_bytes;
           used = llmc::round_up(used, variable.alignment);
           addresses_[variable.name] = used;
           used += variable.bytes;
@@ -145,7 +151,8 @@ class Decoder {
     if (letters.starts_with("WP") && parsed.operands.size() + 1 == letters.size()) {
       parsed.operands.insert(parsed.operands.begin() + 1, "_");
     }
-    if (parsed.operands.size() != letters.size()) error("it has another number of operands than the form");
+    if (parsed.operands.size() != letters.size())
+      error("it has another number of operands than the form");
     for (std::size_t i = 0; i < letters.size(); ++i) {
       if (parsed.operands[i] == "_") parsed.operands[i] = std::string("_") + letters[i];
     }
@@ -162,8 +169,10 @@ class Decoder {
     Use use;
     const auto read = [&](const std::string& name) {
       if (width_of(name)) use.reads.push_back(name);
-      if (!is_special(name) || std::ranges::count(program_.special, name, &SpecialRegister::name) > 0) return;
-      program_.special.push_back({name, {}});
+      const std::optional<std::size_t> number = special_number(name);
+      if (number && std::ranges::count(program_.special, *number, &SpecialRegister::number) == 0) {
+        program_.special.push_back({*number, {}});
+      }
     };
     if (!statement.predicate.empty()) {
       read(statement.predicate);
@@ -172,9 +181,12 @@ class Decoder {
     for (std::size_t i = 0; i < parsed.operands.size(); ++i) {
       const std::string& text = parsed.operands[i];
       switch (parsed.form->operands[i]) {
-        case '[': read(split_address(text).base); break;
+        case '[':
+          read(split_address(text).base);
+          break;
         case 'i':
-        case 'l': break;
+        case 'l':
+          break;
         case 'P':
         case 'H':
         case 'W':
@@ -183,7 +195,8 @@ class Decoder {
           if (!width_of(text)) error("'" + text + "' is no register");
           use.writes.push_back(text);
           break;
-        default: read(text[0] == '!' ? text.substr(1) : text);
+        default:
+          read(text[0] == '!' ? text.substr(1) : text);
       }
     }
     return use;
@@ -212,7 +225,9 @@ class Decoder {
           instruction.target = label->second;
           break;
         }
-        case 'i': instruction.immediate = static_cast<std::int64_t>(number(text)); break;
+        case 'i':
+          instruction.immediate = static_cast<std::int64_t>(number(text));
+          break;
         case '[': {
           const Address address = split_address(text);
           (num_addresses++ == 0 ? instruction.offset : instruction.second_offset) = address.offset;
@@ -230,7 +245,8 @@ class Decoder {
         }
         default: {
           instruction.negates_source = text[0] == '!';
-          program_.operands.push_back(operand(text[0] == '!' ? text.substr(1) : text, width_of_letter(letter)));
+          program_.operands.push_back(
+              operand(text[0] == '!' ? text.substr(1) : text, width_of_letter(letter)));
         }
       }
     }
@@ -245,12 +261,16 @@ class Decoder {
   static Width width_of_letter(char letter) {
     switch (letter) {
       case 'P':
-      case 'p': return Width::predicate;
+      case 'p':
+        return Width::predicate;
       case 'H':
-      case 'h': return Width::bits16;
+      case 'h':
+        return Width::bits16;
       case 'W':
-      case 'w': return Width::bits32;
-      default: return Width::bits64;
+      case 'w':
+        return Width::bits32;
+      default:
+        return Width::bits64;
     }
   }
 
@@ -263,7 +283,8 @@ class Decoder {
       if (width != Width::bits32) error("the register " + text + " has 32 bits");
       return special->second;
     }
-    return constant(width == Width::predicate && number(text) != 0 ? ~std::uint64_t{0} : number(text), width);
+    return constant(
+        width == Width::predicate && number(text) != 0 ? ~std::uint64_t{0} : number(text), width);
   }
 
   std::uint64_t number(const std::string& text) const {
@@ -273,7 +294,8 @@ class Decoder {
     std::size_t used = 0;
     std::uint64_t value = 0;
     try {
-      if (text.starts_with("0f") || text.starts_with("0F") || text.starts_with("0d") || text.starts_with("0D")) {
+      if (text.starts_with("0f") || text.starts_with("0F") || text.starts_with("0d") ||
+          text.starts_with("0D")) {
         value = std::stoull(text.substr(2), &used, 16);
         used += 2;
       } else if (text[0] == '-') {
@@ -284,7 +306,8 @@ class Decoder {
     } catch (const std::exception&) {
       used = 0;
     }
-    if (used == 0 || used != text.size()) error("'" + text + "' is neither a register nor a name nor a number");
+    if (used == 0 || used != text.size())
+      error("'" + text + "' is neither a register nor a name nor a number");
     return value;
   }
 
@@ -304,7 +327,8 @@ class Decoder {
   // Sets what depends on all instructions.
   void finish() {
     program_.locations = std::move(function_.locations);
-    program_.constants = aligned_bytes(std::max<std::int64_t>(64, static_cast<std::int64_t>(constant_bytes_.size())));
+    program_.constants = aligned_bytes(
+        std::max<std::int64_t>(64, static_cast<std::int64_t>(constant_bytes_.size())));
     std::ranges::copy(constant_bytes_, program_.constants.get());
     const auto end = static_cast<int>(program_.code.size());
     for (std::size_t i = 0; i < program_.code.size(); ++i) {
@@ -312,8 +336,10 @@ class Decoder {
       instruction.operands = program_.operands.data() + first_operand_[i];
       if (instruction.kind != Kind::branch) continue;
       const int join = flow_.post_dominator(flow_.block_of(static_cast<int>(i)));
-      instruction.join = join == flow_.end() ? end : flow_.blocks()[static_cast<std::size_t>(join)].first;
-      if (instruction.join < end) program_.code[static_cast<std::size_t>(instruction.join)].is_join = true;
+      instruction.join =
+          join == flow_.end() ? end : flow_.blocks()[static_cast<std::size_t>(join)].first;
+      if (instruction.join < end)
+        program_.code[static_cast<std::size_t>(instruction.join)].is_join = true;
     }
   }
 
@@ -331,7 +357,9 @@ class Decoder {
 
 }  // namespace
 
-Program decode(const Function& function, const Source& source) { return Decoder(function, source).run(); }
+Program decode(const Function& function, const Source& source) {
+  return Decoder(function, source).run();
+}
 
 std::int64_t Program::add_values(const Variable& variable) {
   values.push_back(aligned_bytes(variable.bytes));
@@ -348,7 +376,8 @@ std::string Program::place_of(std::size_t instruction) const {
     const std::string file = location.file.substr(location.file.rfind('/') + 1);
     text += (text.empty() ? "" : ", called at ") + file + ":" + std::to_string(location.line);
   }
-  return text + (text.empty() ? "" : " ") + "(line " + std::to_string(origin.line) + " of " + file + ")";
+  return text + (text.empty() ? "" : " ") + "(line " + std::to_string(origin.line) + " of " + file +
+         ")";
 }
 
 }  // namespace llmc_ptx

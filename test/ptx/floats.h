@@ -15,13 +15,17 @@ inline float flush_subnormal(float x) {
 }
 
 // bf16 has the upper half of a float's bits; ties to even.
-inline float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
+inline float from_bf16(std::uint16_t x) {
+  return std::bit_cast<float>(std::uint32_t{x} << 16);
+}
 inline std::uint16_t to_bf16(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   if (x != x) return 0x7FFF;
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
-inline float from_fp16(std::uint16_t x) { return static_cast<float>(std::bit_cast<_Float16>(x)); }
+inline float from_fp16(std::uint16_t x) {
+  return static_cast<float>(std::bit_cast<_Float16>(x));
+}
 inline std::uint16_t to_fp16(float x) {
   return x != x ? std::uint16_t{0x7FFF} : std::bit_cast<std::uint16_t>(static_cast<_Float16>(x));
 }

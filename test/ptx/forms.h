@@ -14,10 +14,10 @@ namespace llmc_ptx {
 
 // `operands` has a letter per operand, in the order of the text, with braces flattened:
 //
-//   P H W D   a predicate, a register of 16, 32 or 64 bits; lower case: it is read, upper case: it is written
-//   X         a register of any width; lower case: it is read, and may be a number
-//   [         an address: a register or a name, and an offset
-//   i l       a number that is the instruction's immediate; a label
+//   P H W D   a predicate, a register of 16, 32 or 64 bits; lower case: it is read, upper case: it
+//   is written X         a register of any width; lower case: it is read, and may be a number [ an
+//   address: a register or a name, and an offset i l       a number that is the instruction's
+//   immediate; a label
 //
 // Forms of mov with braces have " pack" or " unpack" after their name.
 struct Form {

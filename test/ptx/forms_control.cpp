@@ -1,4 +1,5 @@
-// Exchange between the lanes of a warp, barriers, branches (PTX ISA 9.0, sections 9.7.9.6, 9.7.12 and 9.7.13).
+// Exchange between the lanes of a warp, barriers, branches (PTX ISA 9.0, sections 9.7.9.6, 9.7.12
+// and 9.7.13).
 #include <bit>
 #include <utility>
 
@@ -13,12 +14,14 @@ namespace {
 void require_members(Warp& warp, Operand operand, const char* what) {
   const U32 members = warp.lanes<U32>(operand)[std::countr_zero(warp.active())];
   for_active(warp, [&](int lane) {
-    if (warp.lanes<U32>(operand)[lane] != members) warp.error(std::string(what) + " with another mask than other lanes", lane);
+    if (warp.lanes<U32>(operand)[lane] != members)
+      warp.error(std::string(what) + " with another mask than other lanes", lane);
   });
   if ((members & warp.live()) == warp.active()) return;
   const U32 wrong = (members & warp.live()) ^ warp.active();
   const int lane = std::countr_zero(wrong);
-  warp.error(std::string(what) + (has_lane(members, lane) ? " waits for a lane that is elsewhere" : " by a lane that its mask lacks"),
+  warp.error(std::string(what) + (has_lane(members, lane) ? " waits for a lane that is elsewhere"
+                                                          : " by a lane that its mask lacks"),
              lane);
 }
 
@@ -58,7 +61,8 @@ void shuffle(Warp& warp, const Instruction& i) {
         break;
     }
     if (!is_inside) source = lane;
-    if (!has_lane(warp.active(), source)) warp.error("shfl from a lane that does not take part", lane);
+    if (!has_lane(warp.active(), source))
+      warp.error("shfl from a lane that does not take part", lane);
     out[lane] = a[source];
     inside |= U32{is_inside} << lane;
   });
@@ -66,7 +70,9 @@ void shuffle(Warp& warp, const Instruction& i) {
   predicate = (predicate & ~warp.active()) | inside;
 }
 
-void warp_barrier(Warp& warp, const Instruction& i) { require_members(warp, i.operands[0], "bar.warp.sync"); }
+void warp_barrier(Warp& warp, const Instruction& i) {
+  require_members(warp, i.operands[0], "bar.warp.sync");
+}
 
 // Orders nothing here: lanes and warps run one after the other.
 void no_operation(Warp&, const Instruction&) {}
@@ -90,11 +96,17 @@ void add_control_forms(FormTable& table) {
   table.add({.name = "ret", .section = "9.7.12.6", .operands = "", .kind = Kind::exit});
   table.add({.name = "exit", .section = "9.7.12.7", .operands = "", .kind = Kind::exit});
   table.add({.name = "bar.sync", .section = "9.7.13.1", .operands = "i", .kind = Kind::barrier});
-  table.add({.name = "bar.red.or.pred", .section = "9.7.13.1", .operands = "Pip", .kind = Kind::barrier});
+  table.add(
+      {.name = "bar.red.or.pred", .section = "9.7.13.1", .operands = "Pip", .kind = Kind::barrier});
   table.add({.name = "membar.gl", .section = "9.7.13.4", .operands = "", .run = no_operation});
-  table.add({.name = "fence.acq_rel.gpu", .section = "9.7.13.4", .operands = "", .run = no_operation});
-  table.add({.name = "griddepcontrol.wait", .section = "9.7.13.13", .operands = "", .run = no_operation});
-  table.add({.name = "griddepcontrol.launch_dependents", .section = "9.7.13.13", .operands = "", .run = no_operation});
+  table.add(
+      {.name = "fence.acq_rel.gpu", .section = "9.7.13.4", .operands = "", .run = no_operation});
+  table.add(
+      {.name = "griddepcontrol.wait", .section = "9.7.13.13", .operands = "", .run = no_operation});
+  table.add({.name = "griddepcontrol.launch_dependents",
+             .section = "9.7.13.13",
+             .operands = "",
+             .run = no_operation});
   // After an inlined call.
   table.add({.name = "nop", .section = "", .operands = "", .run = no_operation});
 }
@@ -102,8 +114,9 @@ void add_control_forms(FormTable& table) {
 const FormTable& FormTable::all() {
   static const FormTable table = [] {
     FormTable forms;
-    for (const auto add : {add_integer_forms, add_float_forms, add_logic_forms, add_compare_forms, add_convert_forms,
-                           add_move_forms, add_memory_forms, add_matrix_forms, add_warp_forms, add_control_forms}) {
+    for (const auto add :
+         {add_integer_forms, add_float_forms, add_logic_forms, add_compare_forms, add_convert_forms,
+          add_move_forms, add_memory_forms, add_matrix_forms, add_warp_forms, add_control_forms}) {
       add(forms);
     }
     return forms;

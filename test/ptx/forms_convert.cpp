@@ -1,5 +1,6 @@
-// Conversions (PTX ISA 9.0, section 9.7.9.22) and moves between registers (9.7.9.3 and 9.7.9.4). A register may be
-// wider than the type of its operand: the upper bits of a source are ignored, those of a result are its extension.
+// Conversions (PTX ISA 9.0, section 9.7.9.22) and moves between registers (9.7.9.3 and 9.7.9.4). A
+// register may be wider than the type of its operand: the upper bits of a source are ignored, those
+// of a result are its extension.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,10 +37,14 @@ enum class Rounding { none, nearest, zero, down, up };
 template <class F>
 F round_to_integer(F x, Rounding rounding) {
   switch (rounding) {
-    case Rounding::nearest: return std::nearbyint(x);
-    case Rounding::down: return std::floor(x);
-    case Rounding::up: return std::ceil(x);
-    default: return std::trunc(x);
+    case Rounding::nearest:
+      return std::nearbyint(x);
+    case Rounding::down:
+      return std::floor(x);
+    case Rounding::up:
+      return std::ceil(x);
+    default:
+      return std::trunc(x);
   }
 }
 
@@ -63,7 +68,8 @@ struct Convert {
       return {to_bf16(x)};
     } else if constexpr (std::is_floating_point_v<To>) {
       if constexpr (kSaturate) return x > 0 ? std::min(x, X{1}) : X{0};  // NaN becomes 0
-      if constexpr (std::is_same_v<To, X> && kRounding != Rounding::none) return round_to_integer(x, kRounding);
+      if constexpr (std::is_same_v<To, X> && kRounding != Rounding::none)
+        return round_to_integer(x, kRounding);
       return static_cast<To>(x);
     } else if constexpr (std::is_floating_point_v<X>) {
       return saturated<To>(round_to_integer(x, kRounding));
@@ -103,7 +109,8 @@ template <class To, class From, Rounding kRounding, bool kSaturate, class R, cla
 void convert(Warp& warp, const Instruction& i) {
   const A* const a = warp.lanes<A>(i.operands[1]);
   write_lanes(warp, warp.lanes<R>(i.operands[0]), [=](int lane) -> R {
-    return to_register<R>(Convert<To, From, kRounding, kSaturate>::apply(from_register<From, A>(a[lane])));
+    return to_register<R>(
+        Convert<To, From, kRounding, kSaturate>::apply(from_register<From, A>(a[lane])));
   });
 }
 
@@ -111,11 +118,13 @@ void convert(Warp& warp, const Instruction& i) {
 template <class To, class From, Rounding kRounding, bool kSaturate>
 Run convert_by_width(const std::vector<Width>& widths) {
   const auto with_result = [&]<class R>() -> Run {
-    if constexpr (sizeof(R) < sizeof(To) || (std::is_floating_point_v<To> && sizeof(R) != sizeof(To))) {
+    if constexpr (sizeof(R) < sizeof(To) ||
+                  (std::is_floating_point_v<To> && sizeof(R) != sizeof(To))) {
       return nullptr;
     } else {
       const auto with_source = [&]<class A>() -> Run {
-        if constexpr (sizeof(A) < sizeof(From) || (std::is_floating_point_v<From> && sizeof(A) != sizeof(From))) {
+        if constexpr (sizeof(A) < sizeof(From) ||
+                      (std::is_floating_point_v<From> && sizeof(A) != sizeof(From))) {
           return nullptr;
         } else {
           return convert<To, From, kRounding, kSaturate, R, A>;
@@ -178,7 +187,8 @@ struct Copy {
 
 template <class T>
 void add_moves(FormTable& table, std::initializer_list<const char*> types) {
-  for (const char* type : types) add_unary<Copy, T, T>(table, "9.7.9.3", (std::string("mov.") + type).c_str());
+  for (const char* type : types)
+    add_unary<Copy, T, T>(table, "9.7.9.3", (std::string("mov.") + type).c_str());
 }
 
 template <class Whole, class Half>
@@ -193,7 +203,8 @@ void pack(Warp& warp, const Instruction& i) {
 template <class Whole, class Half>
 void unpack(Warp& warp, const Instruction& i) {
   const Whole* const whole = warp.lanes<Whole>(i.operands[2]);
-  write_lanes(warp, warp.lanes<Half>(i.operands[0]), [=](int lane) { return static_cast<Half>(whole[lane]); });
+  write_lanes(warp, warp.lanes<Half>(i.operands[0]),
+              [=](int lane) { return static_cast<Half>(whole[lane]); });
   write_lanes(warp, warp.lanes<Half>(i.operands[1]),
               [=](int lane) { return static_cast<Half>(whole[lane] >> (8 * sizeof(Half))); });
 }
@@ -225,8 +236,14 @@ void add_convert_forms(FormTable& table) {
   add<float, float, Rounding::none, true>(table, "sat.f32.f32");
   add<float, float, Rounding::nearest>(table, "rni.f32.f32");
   add<double, double, Rounding::zero>(table, "rzi.f64.f64");
-  table.add({.name = "cvt.rn.bf16x2.f32", .section = "9.7.9.22", .operands = "Www", .run = pack_halves<to_bf16>});
-  table.add({.name = "cvt.rn.f16x2.f32", .section = "9.7.9.22", .operands = "Www", .run = pack_halves<to_fp16>});
+  table.add({.name = "cvt.rn.bf16x2.f32",
+             .section = "9.7.9.22",
+             .operands = "Www",
+             .run = pack_halves<to_bf16>});
+  table.add({.name = "cvt.rn.f16x2.f32",
+             .section = "9.7.9.22",
+             .operands = "Www",
+             .run = pack_halves<to_fp16>});
 }
 
 void add_move_forms(FormTable& table) {
@@ -234,10 +251,14 @@ void add_move_forms(FormTable& table) {
   add_moves<U32>(table, {"b32", "u32", "s32", "f32"});
   add_moves<U64>(table, {"b64", "u64", "s64", "f64"});
   table.add({.name = "mov.pred", .section = "9.7.9.3", .operands = "Pp", .run = copy_predicate});
-  table.add({.name = "mov.b32 pack", .section = "9.7.9.4", .operands = "Whh", .run = pack<U32, U16>});
-  table.add({.name = "mov.b64 pack", .section = "9.7.9.4", .operands = "Dww", .run = pack<U64, U32>});
-  table.add({.name = "mov.b32 unpack", .section = "9.7.9.4", .operands = "HHw", .run = unpack<U32, U16>});
-  table.add({.name = "mov.b64 unpack", .section = "9.7.9.4", .operands = "WWd", .run = unpack<U64, U32>});
+  table.add(
+      {.name = "mov.b32 pack", .section = "9.7.9.4", .operands = "Whh", .run = pack<U32, U16>});
+  table.add(
+      {.name = "mov.b64 pack", .section = "9.7.9.4", .operands = "Dww", .run = pack<U64, U32>});
+  table.add(
+      {.name = "mov.b32 unpack", .section = "9.7.9.4", .operands = "HHw", .run = unpack<U32, U16>});
+  table.add(
+      {.name = "mov.b64 unpack", .section = "9.7.9.4", .operands = "WWd", .run = unpack<U64, U32>});
 }
 
 }  // namespace llmc_ptx

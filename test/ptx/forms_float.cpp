@@ -1,4 +1,5 @@
-// Floating-point arithmetic (PTX ISA 9.0, section 9.7.3). Where the manual states a rounding, it is the same here.
+// Floating-point arithmetic (PTX ISA 9.0, section 9.7.3). Where the manual states a rounding, it is
+// the same here.
 #include <cmath>
 #include <string>
 
@@ -88,7 +89,8 @@ struct Maximum {
   }
 };
 
-// 2^a with a relative error below 2^-22, which the seed and a determine. Powers of whole numbers are exact.
+// 2^a with a relative error below 2^-22, which the seed and a determine. Powers of whole numbers
+// are exact.
 template <bool kFlush>
 void power_of_two(Warp& warp, const Instruction& i) {
   const float* const a = warp.lanes<float>(i.operands[1]);
@@ -108,10 +110,14 @@ void power_of_two(Warp& warp, const Instruction& i) {
 // 1 / a of the upper 32 bits of a, in the upper 32 bits.
 struct GrossReciprocal {
   static double apply(double a) {
-    const auto upper = [](double x) { return std::bit_cast<double>(std::bit_cast<U64>(x) & 0xFFFFFFFF00000000); };
-    const double flushed = std::fabs(a) < std::numeric_limits<double>::min() ? std::copysign(0.0, a) : upper(a);
+    const auto upper = [](double x) {
+      return std::bit_cast<double>(std::bit_cast<U64>(x) & 0xFFFFFFFF00000000);
+    };
+    const double flushed =
+        std::fabs(a) < std::numeric_limits<double>::min() ? std::copysign(0.0, a) : upper(a);
     const double result = upper(1 / flushed);
-    return std::fabs(result) < std::numeric_limits<double>::min() ? std::copysign(0.0, result) : result;
+    return std::fabs(result) < std::numeric_limits<double>::min() ? std::copysign(0.0, result)
+                                                                  : result;
   }
 };
 
@@ -140,8 +146,14 @@ void add_float_forms(FormTable& table) {
   add_type<double>(table, "f64");
   add_ternary<MultiplyAddDown, float, float>(table, "9.7.3.6", "fma.rm.f32");
   add_unary<GrossReciprocal, double, double>(table, "9.7.3.14", "rcp.approx.ftz.f64");
-  table.add({.name = "ex2.approx.f32", .section = "9.7.3.21", .operands = "Ww", .run = power_of_two<false>});
-  table.add({.name = "ex2.approx.ftz.f32", .section = "9.7.3.21", .operands = "Ww", .run = power_of_two<true>});
+  table.add({.name = "ex2.approx.f32",
+             .section = "9.7.3.21",
+             .operands = "Ww",
+             .run = power_of_two<false>});
+  table.add({.name = "ex2.approx.ftz.f32",
+             .section = "9.7.3.21",
+             .operands = "Ww",
+             .run = power_of_two<true>});
 }
 
 }  // namespace llmc_ptx

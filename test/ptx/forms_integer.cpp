@@ -147,10 +147,12 @@ void add_type(FormTable& table, const std::string& type) {
     add_unary<Absolute, T, T>(table, "9.7.1.10", name("abs.").c_str());
     add_unary<Negate, T, T>(table, "9.7.1.11", name("neg.").c_str());
   }
-  if constexpr (sizeof(T) >= 4) add_binary<MultiplyHigh, T, T>(table, "9.7.1.3", name("mul.hi.").c_str());
+  if constexpr (sizeof(T) >= 4)
+    add_binary<MultiplyHigh, T, T>(table, "9.7.1.3", name("mul.hi.").c_str());
   if constexpr (sizeof(T) < 8) {
-    using Wide = std::conditional_t<std::is_signed_v<T>, std::conditional_t<sizeof(T) == 2, S32, S64>,
-                                    std::conditional_t<sizeof(T) == 2, U32, U64>>;
+    using Wide =
+        std::conditional_t<std::is_signed_v<T>, std::conditional_t<sizeof(T) == 2, S32, S64>,
+                           std::conditional_t<sizeof(T) == 2, U32, U64>>;
     add_binary<MultiplyWide<Wide>, Wide, T>(table, "9.7.1.3", name("mul.wide.").c_str());
     add_ternary<MultiplyAddWide<Wide>, Wide, T>(table, "9.7.1.4", name("mad.wide.").c_str());
   }
@@ -165,8 +167,10 @@ void add_integer_forms(FormTable& table) {
   add_type<U32>(table, "u32");
   add_type<S64>(table, "s64");
   add_type<U64>(table, "u64");
-  table.add({.name = "bfi.b32", .section = "9.7.1.20", .operands = "Wwwww", .run = insert_bits<U32>});
-  table.add({.name = "bfi.b64", .section = "9.7.1.20", .operands = "Dddww", .run = insert_bits<U64>});
+  table.add(
+      {.name = "bfi.b32", .section = "9.7.1.20", .operands = "Wwwww", .run = insert_bits<U32>});
+  table.add(
+      {.name = "bfi.b64", .section = "9.7.1.20", .operands = "Dddww", .run = insert_bits<U64>});
   add_ternary<Permute, U32, U32>(table, "9.7.9.7", "prmt.b32");
 }
 

@@ -66,7 +66,8 @@ void add_logic(FormTable& table, const char* section, const std::string& opcode)
   add_binary<Op, U16, U16>(table, section, (opcode + ".b16").c_str());
   add_binary<Op, U32, U32>(table, section, (opcode + ".b32").c_str());
   add_binary<Op, U64, U64>(table, section, (opcode + ".b64").c_str());
-  table.add({.name = opcode + ".pred", .section = section, .operands = "Ppp", .run = predicates<Op>});
+  table.add(
+      {.name = opcode + ".pred", .section = section, .operands = "Ppp", .run = predicates<Op>});
 }
 
 // Of ordered comparisons, those with a NaN are false; of unordered ones, true.
@@ -157,7 +158,8 @@ void select(Warp& warp, const Instruction& i) {
   const T* const a = warp.lanes<T>(i.operands[1]);
   const T* const b = warp.lanes<T>(i.operands[2]);
   const U32 chosen = warp.predicate(i.operands[3]);
-  write_lanes(warp, warp.lanes<T>(i.operands[0]), [=](int lane) { return has_lane(chosen, lane) ? a[lane] : b[lane]; });
+  write_lanes(warp, warp.lanes<T>(i.operands[0]),
+              [=](int lane) { return has_lane(chosen, lane) ? a[lane] : b[lane]; });
 }
 
 template <class T>

@@ -1,4 +1,5 @@
-// Products of matrices whose elements are spread over the registers of a warp (PTX ISA 9.0, section 9.7.14.5).
+// Products of matrices whose elements are spread over the registers of a warp (PTX ISA 9.0,
+// section 9.7.14.5).
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -14,8 +15,8 @@ namespace {
 
 constexpr int kM = 16, kN = 8;
 
-// How a product sums. The manual leaves the order and the rounding open. A group of products is summed as if
-// exactly, and then added to the accumulator.
+// How a product sums. The manual leaves the order and the rounding open. A group of products is
+// summed as if exactly, and then added to the accumulator.
 struct SumOrder {
   int group;       // 1, 4, 8 or 16 products
   bool ascending;  // order of the groups
@@ -36,7 +37,8 @@ float truncated(double x) {
 }
 
 // d += a b, with a (kM, 16), b (16, kN), d (kM, kN).
-void multiply(const float (&a)[kM][16], const float (&b)[16][kN], float (&d)[kM][kN], const SumOrder& order) {
+void multiply(const float (&a)[kM][16], const float (&b)[16][kN], float (&d)[kM][kN],
+              const SumOrder& order) {
   for (int m = 0; m < kM; ++m) {
     for (int g = 0; g < 16 / order.group; ++g) {
       const int first = (order.ascending ? g : 16 / order.group - 1 - g) * order.group;
@@ -61,11 +63,13 @@ void mma_halves(Warp& warp, const Instruction& i) {
     const int group = lane / 4, thread = lane % 4;
     for (int e = 0; e < 8; ++e) {
       const int row = group + (e % 4 < 2 ? 0 : 8), column = thread * 2 + e % 2 + (e < 4 ? 0 : 8);
-      a[row][column] = kWiden(static_cast<U16>(warp.lanes<U32>(i.operands[4 + e / 2])[lane] >> (16 * (e % 2))));
+      a[row][column] =
+          kWiden(static_cast<U16>(warp.lanes<U32>(i.operands[4 + e / 2])[lane] >> (16 * (e % 2))));
     }
     for (int e = 0; e < 4; ++e) {
       const int row = thread * 2 + e % 2 + (e < 2 ? 0 : 8);
-      b[row][group] = kWiden(static_cast<U16>(warp.lanes<U32>(i.operands[8 + e / 2])[lane] >> (16 * (e % 2))));
+      b[row][group] =
+          kWiden(static_cast<U16>(warp.lanes<U32>(i.operands[8 + e / 2])[lane] >> (16 * (e % 2))));
     }
     for (int e = 0; e < 4; ++e) {
       d[group + (e < 2 ? 0 : 8)][thread * 2 + e % 2] = warp.lanes<float>(i.operands[10 + e])[lane];
@@ -89,11 +93,13 @@ void mma_bytes(Warp& warp, const Instruction& i) {
     const int group = lane / 4, thread = lane % 4;
     for (int e = 0; e < 16; ++e) {
       const int row = group + (e % 8 < 4 ? 0 : 8), column = thread * 4 + e % 4 + (e < 8 ? 0 : 16);
-      a[row][column] = static_cast<S8>(warp.lanes<U32>(i.operands[4 + e / 4])[lane] >> (8 * (e % 4)));
+      a[row][column] =
+          static_cast<S8>(warp.lanes<U32>(i.operands[4 + e / 4])[lane] >> (8 * (e % 4)));
     }
     for (int e = 0; e < 8; ++e) {
       const int row = thread * 4 + e % 4 + (e < 4 ? 0 : 16);
-      b[row][group] = static_cast<S8>(warp.lanes<U32>(i.operands[8 + e / 4])[lane] >> (8 * (e % 4)));
+      b[row][group] =
+          static_cast<S8>(warp.lanes<U32>(i.operands[8 + e / 4])[lane] >> (8 * (e % 4)));
     }
     for (int e = 0; e < 4; ++e) {
       d[group + (e < 2 ? 0 : 8)][thread * 2 + e % 2] = warp.lanes<S32>(i.operands[10 + e])[lane];
@@ -104,7 +110,8 @@ void mma_bytes(Warp& warp, const Instruction& i) {
     for (int k = 0; k < kK; ++k) {
       for (int n = 0; n < kN; ++n) sums[n] += a[m][k] * b[k][n];
     }
-    for (int n = 0; n < kN; ++n) d[m][n] = static_cast<S32>(static_cast<U32>(d[m][n]) + static_cast<U32>(sums[n]));
+    for (int n = 0; n < kN; ++n)
+      d[m][n] = static_cast<S32>(static_cast<U32>(d[m][n]) + static_cast<U32>(sums[n]));
   }
   for (int lane = 0; lane < kLanes; ++lane) {
     const int group = lane / 4, thread = lane % 4;
@@ -114,17 +121,19 @@ void mma_bytes(Warp& warp, const Instruction& i) {
   }
 }
 
-// ldmatrix.x4: lane l has the address of row l % 8 of matrix l / 8. A lane gets two neighbours of a row of each
-// matrix; with .trans, of a column.
+// ldmatrix.x4: lane l has the address of row l % 8 of matrix l / 8. A lane gets two neighbours of a
+// row of each matrix; with .trans, of a column.
 template <bool kTransposed, class B>
 void load_matrices(Warp& warp, const Instruction& i) {
   warp.require_whole("ldmatrix");
   std::array<U64, kLanes> addresses;
   const B* const bases = warp.lanes<B>(i.operands[4]);
-  for (std::size_t lane = 0; lane < kLanes; ++lane) addresses[lane] = static_cast<U64>(bases[lane]) + static_cast<U64>(i.offset);
+  for (std::size_t lane = 0; lane < kLanes; ++lane)
+    addresses[lane] = static_cast<U64>(bases[lane]) + static_cast<U64>(i.offset);
   const Places places = find_places(warp, Space::shared, addresses, 16);
   U16 matrices[4][8][8];
-  for (std::size_t lane = 0; lane < kLanes; ++lane) std::memcpy(matrices[lane / 8][lane % 8], places[lane], 16);
+  for (std::size_t lane = 0; lane < kLanes; ++lane)
+    std::memcpy(matrices[lane / 8][lane % 8], places[lane], 16);
   for (int x = 0; x < 4; ++x) {
     U32* const out = warp.lanes<U32>(i.operands[x]);
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -139,7 +148,8 @@ void load_matrices(Warp& warp, const Instruction& i) {
 
 template <bool kTransposed>
 Run matrices_by_width(const std::vector<Width>& widths) {
-  return widths[0] == Width::bits32 ? load_matrices<kTransposed, U32> : load_matrices<kTransposed, U64>;
+  return widths[0] == Width::bits32 ? load_matrices<kTransposed, U32>
+                                    : load_matrices<kTransposed, U64>;
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ Addresses addresses_of(Warp& warp, Operand base, std::int64_t offset) {
 bool is_contiguous(const Warp& warp, const Places& places, std::size_t bytes) {
   if (warp.active() != ~U32{0}) return false;
   bool equal = true;
-  for (std::size_t lane = 1; lane < kLanes; ++lane) equal &= places[lane] == places[0] + lane * bytes;
+  for (std::size_t lane = 1; lane < kLanes; ++lane)
+    equal &= places[lane] == places[0] + lane * bytes;
   return equal;
 }
 
@@ -34,7 +35,8 @@ bool is_contiguous(const Warp& warp, const Places& places, std::size_t bytes) {
 template <class T, int N, class R, class B>
 void load(Warp& warp, const Instruction& i) {
   const auto space = static_cast<Space>(i.immediate);
-  const Places places = find_places(warp, space, addresses_of<B>(warp, i.operands[N], i.offset), N * sizeof(T));
+  const Places places =
+      find_places(warp, space, addresses_of<B>(warp, i.operands[N], i.offset), N * sizeof(T));
   if (N == 1 && sizeof(T) == sizeof(R) && is_contiguous(warp, places, sizeof(T))) {
     std::memcpy(warp.lanes<R>(i.operands[0]), places[0], kLanes * sizeof(T));
     return;
@@ -51,7 +53,8 @@ void load(Warp& warp, const Instruction& i) {
 template <class T, int N, class R, class B>
 void store(Warp& warp, const Instruction& i) {
   const auto space = static_cast<Space>(i.immediate);
-  const Places places = find_places(warp, space, addresses_of<B>(warp, i.operands[0], i.offset), N * sizeof(T));
+  const Places places =
+      find_places(warp, space, addresses_of<B>(warp, i.operands[0], i.offset), N * sizeof(T));
   if (N == 1 && sizeof(T) == sizeof(R) && is_contiguous(warp, places, sizeof(T))) {
     std::memcpy(places[0], warp.lanes<R>(i.operands[1]), kLanes * sizeof(T));
     return;
@@ -88,14 +91,14 @@ void add_access(FormTable& table, const std::string& name, const char* section, 
              .section = section,
              .operands = kStores ? "[" + std::string(N, 'x') : std::string(N, 'X') + "[",
              .immediate = static_cast<std::int64_t>(space),
-             .by_width =
-                 [](const std::vector<Width>& widths) -> Run {
-                   const auto base = static_cast<std::size_t>(kStores ? 0 : N), first = static_cast<std::size_t>(kStores);
-                   for (std::size_t i = 1; i < static_cast<std::size_t>(N); ++i) {
-                     if (widths[first + i] != widths[first]) return nullptr;
-                   }
-                   return access_for<T, N, kStores>(widths[first], widths[base]);
-                 },
+             .by_width = [](const std::vector<Width>& widths) -> Run {
+               const auto base = static_cast<std::size_t>(kStores ? 0 : N),
+                          first = static_cast<std::size_t>(kStores);
+               for (std::size_t i = 1; i < static_cast<std::size_t>(N); ++i) {
+                 if (widths[first + i] != widths[first]) return nullptr;
+               }
+               return access_for<T, N, kStores>(widths[first], widths[base]);
+             },
              .number_width = sizeof(T) <= 2   ? Width::bits16
                              : sizeof(T) == 4 ? Width::bits32
                                               : Width::bits64});
@@ -108,9 +111,10 @@ void add_accesses(FormTable& table, std::initializer_list<const char*> types) {
     Space space;
     bool is_written;
   };
-  constexpr Place kPlaces[] = {{"", Space::generic, true},         {".global", Space::global, true},
-                               {".global.nc", Space::global, false}, {".shared", Space::shared, true},
-                               {".local", Space::local, true},     {".param", Space::param, false}};
+  constexpr Place kPlaces[] = {
+      {"", Space::generic, true},           {".global", Space::global, true},
+      {".global.nc", Space::global, false}, {".shared", Space::shared, true},
+      {".local", Space::local, true},       {".param", Space::param, false}};
   for (const char* type : types) {
     for (const Place& place : kPlaces) {
       const auto name = [&](const char* opcode, const char* vector) {
@@ -118,11 +122,13 @@ void add_accesses(FormTable& table, std::initializer_list<const char*> types) {
       };
       add_access<T, 1, false>(table, name("ld", ""), "9.7.9.8", place.space);
       add_access<T, 2, false>(table, name("ld", ".v2"), "9.7.9.8", place.space);
-      if constexpr (sizeof(T) < 8) add_access<T, 4, false>(table, name("ld", ".v4"), "9.7.9.8", place.space);
+      if constexpr (sizeof(T) < 8)
+        add_access<T, 4, false>(table, name("ld", ".v4"), "9.7.9.8", place.space);
       if (!place.is_written) continue;
       add_access<T, 1, true>(table, name("st", ""), "9.7.9.11", place.space);
       add_access<T, 2, true>(table, name("st", ".v2"), "9.7.9.11", place.space);
-      if constexpr (sizeof(T) < 8) add_access<T, 4, true>(table, name("st", ".v4"), "9.7.9.11", place.space);
+      if constexpr (sizeof(T) < 8)
+        add_access<T, 4, true>(table, name("st", ".v4"), "9.7.9.11", place.space);
     }
   }
 }
@@ -140,12 +146,13 @@ void atomic_add(Warp& warp, const Instruction& i) {
   });
 }
 
-// cp.async.cg.shared.global [to], [from], 16, size: the bytes after `size` become 0. Until the wait, the
-// destination has bytes that are no data.
+// cp.async.cg.shared.global [to], [from], 16, size: the bytes after `size` become 0. Until the
+// wait, the destination has bytes that are no data.
 template <class To>
 void copy_async(Warp& warp, const Instruction& i) {
   constexpr std::size_t kBytes = 16;
-  const Places to = find_places(warp, Space::shared, addresses_of<To>(warp, i.operands[0], i.offset), kBytes);
+  const Places to =
+      find_places(warp, Space::shared, addresses_of<To>(warp, i.operands[0], i.offset), kBytes);
   const U32* const sizes = warp.lanes<U32>(i.operands[2]);
   const U32 all = warp.active();
   U32 readers = 0;
@@ -163,7 +170,8 @@ void copy_async(Warp& warp, const Instruction& i) {
   for_active(warp, [&](int lane) {
     const auto l = static_cast<std::size_t>(lane);
     std::memset(to[l], 0xA1, kBytes);
-    warp.open_copies().push_back({to[l], from[l], sizes[lane], static_cast<U32>(kBytes) - sizes[lane]});
+    warp.open_copies().push_back(
+        {to[l], from[l], sizes[lane], static_cast<U32>(kBytes) - sizes[lane]});
   });
 }
 
@@ -225,8 +233,14 @@ void add_memory_forms(FormTable& table) {
                if (widths[1] != Width::bits64) return nullptr;
                return widths[0] == Width::bits32 ? copy_async<U32> : copy_async<U64>;
              }});
-  table.add({.name = "cp.async.commit_group", .section = "9.7.9.25.3.2", .operands = "", .run = commit_copies});
-  table.add({.name = "cp.async.wait_group", .section = "9.7.9.25.3.3", .operands = "i", .run = wait_for_copies});
+  table.add({.name = "cp.async.commit_group",
+             .section = "9.7.9.25.3.2",
+             .operands = "",
+             .run = commit_copies});
+  table.add({.name = "cp.async.wait_group",
+             .section = "9.7.9.25.3.3",
+             .operands = "i",
+             .run = wait_for_copies});
 }
 
 }  // namespace llmc_ptx

@@ -19,17 +19,25 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, std::
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), 0);
   if (seed == 0) return order;
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[mix(seed, purpose, i) % i]);
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[mix(seed, purpose, i) % i]);
   return order;
 }
 
 class BlockRunner {
  public:
-  BlockRunner(const Program& program, const LaunchShape& shape, const std::byte* parameters, std::uint64_t seed)
+  BlockRunner(const Program& program, const LaunchShape& shape, const std::byte* parameters,
+              std::uint64_t seed)
       : shared_(aligned_bytes(program.shared_bytes + shape.dynamic_shared_bytes + 64)),
         num_warps_(llmc::ceil_div(shape.threads, kLanes)),
         registers_(aligned_bytes(program.register_bytes * num_warps_ + 64)) {
-    block_ = {&program, seed, {}, shape.grid, shape.threads, parameters, shared_.get(),
+    block_ = {&program,
+              seed,
+              {},
+              shape.grid,
+              shape.threads,
+              parameters,
+              shared_.get(),
               program.shared_bytes + shape.dynamic_shared_bytes};
   }
 
@@ -41,7 +49,8 @@ class BlockRunner {
     for (int w = 0; w < num_warps_; ++w) {
       warps_.emplace_back(block_, w, registers_.get() + w * block_.program->register_bytes);
     }
-    const std::vector<std::int64_t> order = shuffled(num_warps_, block_.seed, static_cast<std::uint64_t>(number));
+    const std::vector<std::int64_t> order =
+        shuffled(num_warps_, block_.seed, static_cast<std::uint64_t>(number));
     while (true) {
       for (const std::int64_t w : order) {
         Warp& warp = warps_[static_cast<std::size_t>(w)];
@@ -58,7 +67,8 @@ class BlockRunner {
   }
 
  private:
-  // Lets the warps go on that wait at a barrier; false if none does. Warps that have ended do not count.
+  // Lets the warps go on that wait at a barrier; false if none does. Warps that have ended do not
+  // count.
   bool pass_barrier() {
     const Warp* first = nullptr;
     bool any = false, reduces = false;
@@ -69,8 +79,8 @@ class BlockRunner {
         first = &warp;
         reduces = barrier.operands != nullptr && is_reduction(warp);
       } else if (barrier.immediate != first->barrier().immediate || reduces != is_reduction(warp)) {
-        warp.error("a barrier, while warp " + std::to_string(first->index()) + " waits at another one (" +
-                   block_.program->place_of(first->place()) + "),");
+        warp.error("a barrier, while warp " + std::to_string(first->index()) +
+                   " waits at another one (" + block_.program->place_of(first->place()) + "),");
       }
       if (!reduces) continue;
       const std::uint32_t bits = warp.predicate(barrier.operands[1]);
@@ -98,7 +108,8 @@ class BlockRunner {
 
 }  // namespace
 
-Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters, std::uint64_t seed) {
+Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters,
+                std::uint64_t seed) {
   BlockRunner runner(program, shape, parameters, seed);
   Counts all;
   for (const std::int64_t number : shuffled(shape.grid.x * shape.grid.y * shape.grid.z, seed, 0)) {

@@ -20,8 +20,9 @@ struct Counts {
   std::uint64_t thread_instructions = 0;  // of threads
 };
 
-// `parameters`: program.parameter_bytes. The seed decides what the manual of PTX leaves open, and the order of
-// blocks and warps. Throws an Error that names kernel, place, block and thread.
-Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters, std::uint64_t seed);
+// `parameters`: program.parameter_bytes. The seed decides what the manual of PTX leaves open, and
+// the order of blocks and warps. Throws an Error that names kernel, place, block and thread.
+Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters,
+                std::uint64_t seed);
 
 }  // namespace llmc_ptx

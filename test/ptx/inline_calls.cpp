@@ -25,7 +25,8 @@ std::vector<std::string> names_in(const std::string& text) {
 
 Width width_of(const Variable& variable) {
   llmc::require(variable.bytes == 4 || variable.bytes == 8,
-                "a parameter of a called function has " + std::to_string(variable.bytes) + " bytes; allowed: 4 or 8");
+                "a parameter of a called function has " + std::to_string(variable.bytes) +
+                    " bytes; allowed: 4 or 8");
   return variable.bytes == 4 ? Width::bits32 : Width::bits64;
 }
 
@@ -54,14 +55,16 @@ class Inliner {
   }
 
  private:
-  // st.param.f64 [param0+0], %fd2 of a variable of the caller is mov.f64 param0, %fd2; ld.param likewise.
+  // st.param.f64 [param0+0], %fd2 of a variable of the caller is mov.f64 param0, %fd2; ld.param
+  // likewise.
   Statement moved(Statement statement) const {
     const bool stores = statement.form.starts_with("st.param.");
     if (!stores && !statement.form.starts_with("ld.param.")) return statement;
     std::string& address = statement.operands[stores ? 0 : 1];
     const std::string name = address.substr(1, std::min(address.find('+'), address.size() - 1) - 1);
-    const bool is_own = std::ranges::any_of(caller_.variables, [&](const Variable& v) { return v.name == name; }) ||
-                        caller_.registers.contains(name);
+    const bool is_own =
+        std::ranges::any_of(caller_.variables, [&](const Variable& v) { return v.name == name; }) ||
+        caller_.registers.contains(name);
     if (!is_own) return statement;
     address = name;
     statement.form = "mov." + statement.form.substr(9);
@@ -70,23 +73,27 @@ class Inliner {
 
   void call(const Statement& call) {
     std::size_t at = call.operands[0][0] == '(' ? 1 : 0;
-    const std::vector<std::string> results = at == 1 ? names_in(call.operands[0]) : std::vector<std::string>();
+    const std::vector<std::string> results =
+        at == 1 ? names_in(call.operands[0]) : std::vector<std::string>();
     const std::string& name = call.operands[at];
-    llmc::require(source_.has(name), caller_.file + ", line " + std::to_string(call.line) + ": a call of " + name +
-                                         ", which is not in the file");
+    llmc::require(source_.has(name), caller_.file + ", line " + std::to_string(call.line) +
+                                         ": a call of " + name + ", which is not in the file");
     llmc::require(depth_ < kDeepest, name + " calls itself");
     Function callee = without_calls(source_.parse(name), source_, depth_ + 1);
     const std::string suffix = "@" + name + std::to_string(out_.size());
     std::map<std::string, std::string> renamed;
-    const auto bind = [&](const std::vector<Variable>& formal, const std::vector<std::string>& actual) {
-      llmc::require(formal.size() == actual.size(), "a call of " + name + " has another number of operands");
+    const auto bind = [&](const std::vector<Variable>& formal,
+                          const std::vector<std::string>& actual) {
+      llmc::require(formal.size() == actual.size(),
+                    "a call of " + name + " has another number of operands");
       for (std::size_t i = 0; i < formal.size(); ++i) {
         renamed[formal[i].name] = actual[i];
         caller_.registers[actual[i]] = width_of(formal[i]);
       }
     };
     bind(callee.results, results);
-    bind(callee.parameters, at + 1 < call.operands.size() ? names_in(call.operands[at + 1]) : std::vector<std::string>());
+    bind(callee.parameters, at + 1 < call.operands.size() ? names_in(call.operands[at + 1])
+                                                          : std::vector<std::string>());
     for (const auto& [reg, width] : callee.registers) {
       renamed[reg] = reg + suffix;
       caller_.registers[reg + suffix] = width;
@@ -102,8 +109,8 @@ class Inliner {
     append(std::move(callee), renamed, suffix, call);
   }
 
-  void append(Function callee, const std::map<std::string, std::string>& renamed, const std::string& suffix,
-              const Statement& call) {
+  void append(Function callee, const std::map<std::string, std::string>& renamed,
+              const std::string& suffix, const Statement& call) {
     const int first_location = static_cast<int>(caller_.locations.size());
     for (Location location : callee.locations) {
       if (location.function.empty()) location.function = callee.name;
@@ -114,7 +121,8 @@ class Inliner {
     for (Statement statement : callee.statements) {
       for (std::string& operand : statement.operands) operand = rename(operand, renamed);
       statement.predicate = rename(statement.predicate, renamed);
-      statement.location = statement.location < 0 ? call.location : statement.location + first_location;
+      statement.location =
+          statement.location < 0 ? call.location : statement.location + first_location;
       if (statement.form == "ret") {
         statement.form = "bra";
         statement.operands = {end};
@@ -130,7 +138,8 @@ class Inliner {
     out_.push_back(std::move(nothing));
   }
 
-  static std::string rename(const std::string& operand, const std::map<std::string, std::string>& renamed) {
+  static std::string rename(const std::string& operand,
+                            const std::map<std::string, std::string>& renamed) {
     static const std::string kSigns = "{}[](),+-|!";
     std::string result, word;
     const auto flush = [&] {

@@ -1,4 +1,5 @@
-// Instructions whose lanes compute on their own: a function of a lane's values, called for each lane.
+// Instructions whose lanes compute on their own: a function of a lane's values, called for each
+// lane.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,9 @@ using S16 = std::int16_t;
 using S32 = std::int32_t;
 using S64 = std::int64_t;
 
-inline bool has_lane(U32 mask, int lane) { return (mask >> lane & 1) != 0; }
+inline bool has_lane(U32 mask, int lane) {
+  return (mask >> lane & 1) != 0;
+}
 
 // Calls set(lane) for the active lanes.
 template <class Set>
@@ -28,8 +31,9 @@ void for_active(const Warp& warp, const Set& set) {
   }
 }
 
-// Writes value(lane) to the active lanes of `out`. The loops are those that compilers turn into SIMD: a register
-// of an instruction is another one of its registers, or has no bytes in common with it.
+// Writes value(lane) to the active lanes of `out`. The loops are those that compilers turn into
+// SIMD: a register of an instruction is another one of its registers, or has no bytes in common
+// with it.
 template <class R, class Value>
 void write_lanes(const Warp& warp, R* out, const Value& value) {
   const U32 active = warp.active();
@@ -41,7 +45,8 @@ void write_lanes(const Warp& warp, R* out, const Value& value) {
   alignas(64) R values[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) values[lane] = value(lane);
 #pragma GCC ivdep
-  for (int lane = 0; lane < kLanes; ++lane) out[lane] = has_lane(active, lane) ? values[lane] : out[lane];
+  for (int lane = 0; lane < kLanes; ++lane)
+    out[lane] = has_lane(active, lane) ? values[lane] : out[lane];
 }
 
 // A predicate of all lanes, of which the active ones are written.
@@ -56,14 +61,16 @@ void write_predicate(Warp& warp, Operand out, const Test& test) {
 template <class Op, class R, class A>
 void run_unary(Warp& warp, const Instruction& i) {
   const A* const a = warp.lanes<A>(i.operands[1]);
-  write_lanes(warp, warp.lanes<R>(i.operands[0]), [=](int lane) -> R { return Op::apply(a[lane]); });
+  write_lanes(warp, warp.lanes<R>(i.operands[0]),
+              [=](int lane) -> R { return Op::apply(a[lane]); });
 }
 
 template <class Op, class R, class A, class B>
 void run_binary(Warp& warp, const Instruction& i) {
   const A* const a = warp.lanes<A>(i.operands[1]);
   const B* const b = warp.lanes<B>(i.operands[2]);
-  write_lanes(warp, warp.lanes<R>(i.operands[0]), [=](int lane) -> R { return Op::apply(a[lane], b[lane]); });
+  write_lanes(warp, warp.lanes<R>(i.operands[0]),
+              [=](int lane) -> R { return Op::apply(a[lane], b[lane]); });
 }
 
 template <class Op, class R, class A, class B, class C>
@@ -85,7 +92,10 @@ constexpr char letter(bool written) {
 
 template <class Op, class R, class A>
 void add_unary(FormTable& table, const char* section, const char* name) {
-  table.add({.name = name, .section = section, .operands = {letter<R>(true), letter<A>(false)}, .run = run_unary<Op, R, A>});
+  table.add({.name = name,
+             .section = section,
+             .operands = {letter<R>(true), letter<A>(false)},
+             .run = run_unary<Op, R, A>});
 }
 
 template <class Op, class R, class A, class B = A>

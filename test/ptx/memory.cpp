@@ -30,7 +30,8 @@ Range DeviceMemory::find(std::uint64_t address) const {
 
 namespace {
 
-constexpr std::uint64_t kSharedEnd = kSharedWindow + kWindowSize, kLocalEnd = kLocalWindow + kWindowSize,
+constexpr std::uint64_t kSharedEnd = kSharedWindow + kWindowSize,
+                        kLocalEnd = kLocalWindow + kWindowSize,
                         kParamEnd = kParamWindow + kWindowSize;
 
 std::string hex(std::uint64_t address) {
@@ -39,16 +40,17 @@ std::string hex(std::uint64_t address) {
   return text;
 }
 
-[[noreturn]] void outside(const Warp& warp, const std::string& what, std::uint64_t address, std::uint64_t bytes,
-                          std::int64_t size, int lane) {
-  warp.error("an access of " + std::to_string(bytes) + " bytes at " + std::to_string(static_cast<std::int64_t>(address)) +
-                 " of " + what + ", which has " + std::to_string(size) + " bytes,",
+[[noreturn]] void outside(const Warp& warp, const std::string& what, std::uint64_t address,
+                          std::uint64_t bytes, std::int64_t size, int lane) {
+  warp.error("an access of " + std::to_string(bytes) + " bytes at " +
+                 std::to_string(static_cast<std::int64_t>(address)) + " of " + what +
+                 ", which has " + std::to_string(size) + " bytes,",
              lane);
 }
 
 // The place at `address` of memory of `size` bytes that begins at `begin`.
-std::byte* place_in(const Warp& warp, const char* what, std::byte* begin, std::int64_t size, std::uint64_t address,
-                    std::uint64_t bytes, int lane) {
+std::byte* place_in(const Warp& warp, const char* what, std::byte* begin, std::int64_t size,
+                    std::uint64_t address, std::uint64_t bytes, int lane) {
   if (address + bytes > static_cast<std::uint64_t>(size) || address + bytes < address) {
     outside(warp, what, address, bytes, size, lane);
   }
@@ -65,7 +67,8 @@ std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, 
                  lane);
     }
     if (!range.holds(address, bytes)) {
-      outside(warp, "an allocation", address - range.begin, bytes, static_cast<std::int64_t>(range.end - range.begin), lane);
+      outside(warp, "an allocation", address - range.begin, bytes,
+              static_cast<std::int64_t>(range.end - range.begin), lane);
     }
     last = range;
   }
@@ -88,21 +91,25 @@ std::byte* place_of(Warp& warp, Space space, std::uint64_t address, std::uint64_
   }
   switch (space) {
     case Space::shared:
-      return place_in(warp, "the block's shared memory", block.shared, block.shared_bytes, address, bytes, lane);
+      return place_in(warp, "the block's shared memory", block.shared, block.shared_bytes, address,
+                      bytes, lane);
     case Space::local: {
       const std::int64_t size = block.program->local_bytes;
-      return place_in(warp, "the thread's local memory", warp.local() + lane * size, size, address, bytes, lane);
+      return place_in(warp, "the thread's local memory", warp.local() + lane * size, size, address,
+                      bytes, lane);
     }
     case Space::param:
-      return place_in(warp, "the parameters", const_cast<std::byte*>(block.parameters), block.program->parameter_bytes,
-                      address, bytes, lane);
-    default: return global_place(warp, address, bytes, lane);
+      return place_in(warp, "the parameters", const_cast<std::byte*>(block.parameters),
+                      block.program->parameter_bytes, address, bytes, lane);
+    default:
+      return global_place(warp, address, bytes, lane);
   }
 }
 
 }  // namespace
 
-Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses, std::uint64_t bytes) {
+Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses,
+                   std::uint64_t bytes) {
   Places places{};
   const std::uint32_t active = warp.active();
   std::uint64_t all = 0, least = ~std::uint64_t{0}, most = 0;
@@ -117,7 +124,9 @@ Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLan
     for (int lane = 0; lane < kLanes; ++lane) {
       const std::uint64_t address = addresses[static_cast<std::size_t>(lane)];
       if ((active >> lane & 1) == 0 || (address & (bytes - 1)) == 0) continue;
-      warp.error("a misaligned access of " + std::to_string(bytes) + " bytes at the address " + hex(address), lane);
+      warp.error("a misaligned access of " + std::to_string(bytes) + " bytes at the address " +
+                     hex(address),
+                 lane);
     }
   }
   // Mostly, all lanes access one piece of memory.
@@ -125,7 +134,8 @@ Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLan
   const Block& block = warp.block();
   if (space == Space::shared && most + bytes <= static_cast<std::uint64_t>(block.shared_bytes)) {
     begin = block.shared;
-  } else if (space == Space::param && most + bytes <= static_cast<std::uint64_t>(block.program->parameter_bytes)) {
+  } else if (space == Space::param &&
+             most + bytes <= static_cast<std::uint64_t>(block.program->parameter_bytes)) {
     begin = const_cast<std::byte*>(block.parameters);
   }
   if (begin != nullptr) {
@@ -133,7 +143,8 @@ Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLan
     return places;
   }
   if (space == Space::global && warp.last_range().holds(least, most - least + bytes)) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) places[lane] = reinterpret_cast<std::byte*>(addresses[lane]);
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      places[lane] = reinterpret_cast<std::byte*>(addresses[lane]);
     return places;
   }
   for (int lane = 0; lane < kLanes; ++lane) {

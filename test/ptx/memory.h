@@ -35,6 +35,7 @@ enum class Space : std::uint8_t { generic, global, shared, local, param };
 using Places = std::array<std::byte*, kLanes>;
 
 // Throws an Error for an access that is misaligned, or outside the allocations.
-Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses, std::uint64_t bytes);
+Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses,
+                   std::uint64_t bytes);
 
 }  // namespace llmc_ptx

@@ -1,6 +1,8 @@
-// A kernel that is ready to run: its instructions, and the places of their operands in a warp's registers.
+// A kernel that is ready to run: its instructions, and the places of their operands in a warp's
+// registers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,8 +23,8 @@ inline constexpr int kLanes = 32;
 // Runs an instruction for the active lanes of a warp.
 using Run = void (*)(Warp& warp, const Instruction& instruction);
 
-// The place of an operand: bytes from the start of the warp's registers or of the kernel's constants. A
-// predicate has a bit per lane in 4 bytes; other registers have a value per lane.
+// The place of an operand: bytes from the start of the warp's registers or of the kernel's
+// constants. A predicate has a bit per lane in 4 bytes; other registers have a value per lane.
 struct Operand {
   static constexpr std::uint32_t kConstant = 0x80000000u;
   std::uint32_t place = 0;
@@ -44,9 +46,9 @@ struct Instruction {
   Kind kind = Kind::plain;
   bool is_predicated = false, negated = false;
   bool negates_source = false;  // the last operand, a predicate, is read inverted
-  bool is_join = false;  // paths of a warp that diverged may meet here
-  int target = 0;        // of a branch: the index of an instruction
-  int join = 0;          // of a branch: where its two paths meet at the latest
+  bool is_join = false;         // paths of a warp that diverged may meet here
+  int target = 0;               // of a branch: the index of an instruction
+  int join = 0;                 // of a branch: where its two paths meet at the latest
 };
 
 // What only reports need.
@@ -62,12 +64,18 @@ struct AlignedFree {
 };
 using AlignedBytes = std::unique_ptr<std::byte[], AlignedFree>;
 inline AlignedBytes aligned_bytes(std::int64_t count) {
-  return AlignedBytes(static_cast<std::byte*>(::operator new[](static_cast<std::size_t>(count), std::align_val_t{64})));
+  return AlignedBytes(static_cast<std::byte*>(
+      ::operator new[](static_cast<std::size_t>(count), std::align_val_t{64})));
 }
 
-// A register that the hardware sets, and where the kernel reads it.
+// Registers that the hardware sets.
+inline constexpr std::array kSpecialNames = {
+    "%tid.x",   "%tid.y",   "%tid.z",    "%ntid.x",   "%ntid.y",   "%ntid.z", "%ctaid.x",
+    "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid"};
+
+// Where a kernel reads one of them.
 struct SpecialRegister {
-  std::string name;
+  std::size_t number = 0;  // in kSpecialNames
   Operand place;
 };
 
@@ -83,7 +91,7 @@ struct Program {
   std::int64_t register_bytes = 0;  // of a warp
   std::int64_t local_bytes = 0;     // of a thread
   std::int64_t shared_bytes = 0;    // that the kernel declares itself
-  AlignedBytes constants;  // values that are the same in every launch, once per lane
+  AlignedBytes constants;           // values that are the same in every launch, once per lane
 
   std::vector<AlignedBytes> values;  // of variables in global memory
 
@@ -95,10 +103,14 @@ struct Program {
 
 inline std::uint32_t bytes_of_width(Width width) {
   switch (width) {
-    case Width::predicate: return 4;
-    case Width::bits16: return 2 * kLanes;
-    case Width::bits32: return 4 * kLanes;
-    case Width::bits64: return 8 * kLanes;
+    case Width::predicate:
+      return 4;
+    case Width::bits16:
+      return 2 * kLanes;
+    case Width::bits32:
+      return 4 * kLanes;
+    case Width::bits64:
+      return 8 * kLanes;
   }
   return 0;
 }

@@ -10,9 +10,15 @@ namespace {
 
 using Set = std::vector<std::uint64_t>;
 
-bool has(const Set& set, std::size_t i) { return (set[i / 64] >> (i % 64) & 1) != 0; }
-void insert(Set& set, std::size_t i) { set[i / 64] |= std::uint64_t{1} << (i % 64); }
-void erase(Set& set, std::size_t i) { set[i / 64] &= ~(std::uint64_t{1} << (i % 64)); }
+bool has(const Set& set, std::size_t i) {
+  return (set[i / 64] >> (i % 64) & 1) != 0;
+}
+void insert(Set& set, std::size_t i) {
+  set[i / 64] |= std::uint64_t{1} << (i % 64);
+}
+void erase(Set& set, std::size_t i) {
+  set[i / 64] &= ~(std::uint64_t{1} << (i % 64));
+}
 
 // The statements between which a register is needed.
 struct Interval {
@@ -27,7 +33,8 @@ struct Interval {
 // Finds the registers that are needed at the start of each block.
 class Liveness {
  public:
-  Liveness(const ControlFlow& flow, const std::vector<Use>& uses, const std::map<std::string, std::size_t>& numbers)
+  Liveness(const ControlFlow& flow, const std::vector<Use>& uses,
+           const std::map<std::string, std::size_t>& numbers)
       : flow_(flow), uses_(uses), numbers_(numbers), words_((numbers.size() + 63) / 64) {
     const std::size_t count = flow.blocks().size();
     in_.assign(count + 1, Set(words_, 0));
@@ -70,7 +77,8 @@ class Liveness {
 };
 
 std::vector<Interval> find_intervals(const ControlFlow& flow, const std::vector<Use>& uses,
-                                     const std::map<std::string, std::size_t>& numbers, const Liveness& liveness) {
+                                     const std::map<std::string, std::size_t>& numbers,
+                                     const Liveness& liveness) {
   std::vector<Interval> intervals(numbers.size());
   for (std::size_t b = 0; b < flow.blocks().size(); ++b) {
     const BasicBlock& range = flow.blocks()[b];
@@ -82,7 +90,8 @@ std::vector<Interval> find_intervals(const ControlFlow& flow, const std::vector<
   }
   for (std::size_t s = 0; s < uses.size(); ++s) {
     for (const auto* names : {&uses[s].reads, &uses[s].writes}) {
-      for (const std::string& name : *names) intervals[numbers.at(name)].include(static_cast<int>(s));
+      for (const std::string& name : *names)
+        intervals[numbers.at(name)].include(static_cast<int>(s));
     }
   }
   return intervals;
@@ -90,8 +99,8 @@ std::vector<Interval> find_intervals(const ControlFlow& flow, const std::vector<
 
 }  // namespace
 
-RegisterPlaces place_registers(const Function& function, const ControlFlow& flow, const std::vector<Use>& uses,
-                               std::int64_t first) {
+RegisterPlaces place_registers(const Function& function, const ControlFlow& flow,
+                               const std::vector<Use>& uses, std::int64_t first) {
   std::map<std::string, std::size_t> numbers;
   for (const Use& use : uses) {
     for (const auto* names : {&use.reads, &use.writes}) {
@@ -118,8 +127,8 @@ RegisterPlaces place_registers(const Function& function, const ControlFlow& flow
   };
   std::priority_queue<Busy> busy;
   for (const std::size_t i : order) {
-    // A statement may read a register and write another one in the same place, if it reads all first. Some
-    // do not, so a place is free only for later statements.
+    // A statement may read a register and write another one in the same place, if it reads all
+    // first. Some do not, so a place is free only for later statements.
     while (!busy.empty() && busy.top().last < intervals[i].first) {
       free[busy.top().width].push_back(busy.top().place);
       busy.pop();

@@ -23,7 +23,7 @@ struct RegisterPlaces {
 };
 
 // `uses`: one per statement of the function. `first` is the first free byte.
-RegisterPlaces place_registers(const Function& function, const ControlFlow& flow, const std::vector<Use>& uses,
-                               std::int64_t first);
+RegisterPlaces place_registers(const Function& function, const ControlFlow& flow,
+                               const std::vector<Use>& uses, std::int64_t first);
 
 }  // namespace llmc_ptx

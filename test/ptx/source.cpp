@@ -15,7 +15,9 @@ using llmc::require;
 
 // Bytes of a fundamental type such as ".b8", ".f32" or ".u64"; 0: another word.
 std::int64_t bytes_of_type(std::string_view type) {
-  if (type.size() < 3 || type[0] != '.' || std::string_view("busf").find(type[1]) == std::string_view::npos) return 0;
+  if (type.size() < 3 || type[0] != '.' ||
+      std::string_view("busf").find(type[1]) == std::string_view::npos)
+    return 0;
   const std::string_view bits = type.substr(2);
   return bits == "8" ? 1 : bits == "16" ? 2 : bits == "32" ? 4 : bits == "64" ? 8 : 0;
 }
@@ -24,10 +26,14 @@ Width width_of_type(std::string_view type, const Tokens& tokens) {
   if (type == ".pred") return Width::predicate;
   switch (bytes_of_type(type)) {
     case 1:  // a register of 8 bits has at least 16
-    case 2: return Width::bits16;
-    case 4: return Width::bits32;
-    case 8: return Width::bits64;
-    default: tokens.error("registers of type '" + std::string(type) + "'");
+    case 2:
+      return Width::bits16;
+    case 4:
+      return Width::bits32;
+    case 8:
+      return Width::bits64;
+    default:
+      tokens.error("registers of type '" + std::string(type) + "'");
   }
 }
 
@@ -236,7 +242,8 @@ class BodyReader {
 
 }  // namespace
 
-Source::Source(std::string name, std::string text) : name_(std::move(name)), text_(std::move(text)) {
+Source::Source(std::string name, std::string text)
+    : name_(std::move(name)), text_(std::move(text)) {
   require(text_.find(".version") != std::string::npos, name_ + " is no PTX: it has no .version");
   read_debug_strings();
   Tokens tokens(text_, 0, 1, name_);

@@ -1,4 +1,5 @@
-// The text of PTX, as nvcc writes it, in functions and statements (PTX ISA 9.0, chapters 4, 5 and 11).
+// The text of PTX, as nvcc writes it, in functions and statements (PTX ISA 9.0, chapters 4, 5 and
+// 11).
 #pragma once
 
 #include <cstdint>

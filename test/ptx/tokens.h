@@ -1,4 +1,5 @@
-// Splits PTX into tokens: words such as "ld.global.v4.f32", "%r1" or "0f3F800000", and single signs.
+// Splits PTX into tokens: words such as "ld.global.v4.f32", "%r1" or "0f3F800000", and single
+// signs.
 #pragma once
 
 #include <string>
@@ -34,7 +35,8 @@ class Tokens {
     return true;
   }
   void expect(std::string_view token) {
-    if (!take_if(token)) error("'" + std::string(token) + "' is missing before '" + std::string(token_) + "'");
+    if (!take_if(token))
+      error("'" + std::string(token) + "' is missing before '" + std::string(token_) + "'");
   }
   std::int64_t take_number() {
     const bool negative = take_if("-");
@@ -49,13 +51,19 @@ class Tokens {
     if (used == 0 || used != digits.size()) error("'" + digits + "' is no number");
     return negative ? -value : value;
   }
-  // Skips a block in braces; the next token is its first brace.
+  // Skips a block in braces, of which the next token is the first brace.
   void skip_block() {
-    expect("{");
-    for (int depth = 1; depth > 0; advance()) {
-      if (at_end()) error("a block does not end");
-      depth += is("{") ? 1 : is("}") ? -1 : 0;
+    if (!is("{")) error("a block is missing");
+    int depth = 1;
+    for (; depth > 0 && at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '\n') ++line_;
+      if (c == '/' && text_.substr(at_, 2) == "//") at_ = text_.find('\n', at_) - 1;
+      if (c == '"') at_ = text_.find('"', at_ + 1);
+      depth += c == '{' ? 1 : c == '}' ? -1 : 0;
     }
+    if (depth > 0) error("a block does not end");
+    advance();
   }
 
   [[noreturn]] void error(const std::string& what) const {

@@ -1,5 +1,6 @@
 #include "test/ptx/warp.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -20,19 +21,15 @@ Warp::Warp(Block& block, int index, std::byte* registers)
 }
 
 void Warp::set_special_registers() {
-  const std::map<std::string, std::int64_t> same = {
-      {"%ntid.x", block_->threads},    {"%ntid.y", 1},
-      {"%ntid.z", 1},                  {"%tid.y", 0},
-      {"%tid.z", 0},                   {"%ctaid.x", block_->index.x},
-      {"%ctaid.y", block_->index.y},   {"%ctaid.z", block_->index.z},
-      {"%nctaid.x", block_->grid.x},   {"%nctaid.y", block_->grid.y},
-      {"%nctaid.z", block_->grid.z}};
+  const Dim3 &index = block_->index, &grid = block_->grid;
+  const std::array<std::int64_t, kSpecialNames.size()> same = {
+      0, 0, 0, block_->threads, 1, 1, index.x, index.y, index.z, grid.x, grid.y, grid.z, 0};
   for (const SpecialRegister& special : block_->program->special) {
     auto* const values = lanes<std::uint32_t>(special.place);
+    const bool is_thread = special.number == 0, is_lane = special.number + 1 == same.size();
+    const std::int64_t first = is_thread ? index_ * kLanes : same[special.number];
     for (int lane = 0; lane < kLanes; ++lane) {
-      values[lane] = static_cast<std::uint32_t>(special.name == "%tid.x"    ? index_ * kLanes + lane
-                                                : special.name == "%laneid" ? lane
-                                                                            : same.at(special.name));
+      values[lane] = static_cast<std::uint32_t>(first + (is_thread || is_lane ? lane : 0));
     }
   }
 }
@@ -99,11 +96,12 @@ void Warp::run() {
     num_thread_instructions_ += (num_instructions_ - before) * width;
     paths_.pop_back();  // the path below goes on at the join, with these lanes
   }
-  if (!open_copies_.empty() || !groups_.empty()) error("copies of cp.async are pending at the end");
+  if (has_pending_copies()) error("copies of cp.async are pending at the end");
   state_ = State::done;
 }
 
-// One side of a branch runs until both meet again, then the other one. Which is first is not defined.
+// One side of a branch runs until both meet again, then the other one. Which is first is not
+// defined.
 void Warp::step_branch(const Instruction& instruction, std::uint32_t taken) {
   const std::uint32_t others = active_ & ~taken;
   Path there = {taken, instruction.target, instruction.join};
@@ -126,7 +124,14 @@ void Warp::end_lanes(std::uint32_t lanes) {
   while (!paths_.empty() && paths_.back().lanes == 0) paths_.pop_back();
 }
 
-void Warp::commit_copies() { groups_.push_back(std::exchange(open_copies_, {})); }
+bool Warp::has_pending_copies() const {
+  return !open_copies_.empty() ||
+         std::ranges::any_of(groups_, [](const auto& group) { return !group.empty(); });
+}
+
+void Warp::commit_copies() {
+  groups_.push_back(std::exchange(open_copies_, {}));
+}
 
 void Warp::wait_for_copies(std::int64_t most) {
   while (static_cast<std::int64_t>(groups_.size()) > most) {
@@ -141,9 +146,10 @@ void Warp::wait_for_copies(std::int64_t most) {
 void Warp::error(const std::string& what, int lane) const {
   const Program& program = *block_->program;
   const Dim3& block = block_->index;
-  std::string text = program.name + ", block (" + std::to_string(block.x) + ", " + std::to_string(block.y) + ", " +
-                     std::to_string(block.z) + "), ";
-  text += lane < 0 ? "warp " + std::to_string(index_) : "thread " + std::to_string(index_ * kLanes + lane);
+  std::string text = program.name + ", block (" + std::to_string(block.x) + ", " +
+                     std::to_string(block.y) + ", " + std::to_string(block.z) + "), ";
+  text += lane < 0 ? "warp " + std::to_string(index_)
+                   : "thread " + std::to_string(index_ * kLanes + lane);
   text += ": " + what + " in " + program.origins[at_].form->name + " at " + program.place_of(at_);
   llmc::fail(text);
 }

@@ -10,8 +10,8 @@
 
 namespace llmc_ptx {
 
-// Generic addresses of a block's shared memory and of a thread's local memory start here. Other generic
-// addresses are global: those of the host.
+// Generic addresses of a block's shared memory and of a thread's local memory start here. Other
+// generic addresses are global: those of the host.
 inline constexpr std::uint64_t kSharedWindow = 0x1000000000000000;
 inline constexpr std::uint64_t kLocalWindow = 0x2000000000000000;
 inline constexpr std::uint64_t kParamWindow = 0x3000000000000000;
@@ -101,6 +101,7 @@ class Warp {
   // The allocation of the last access, which is often that of the next one.
   Range& last_range() { return last_range_; }
   std::vector<PendingCopy>& open_copies() { return open_copies_; }
+  bool has_pending_copies() const;
   void commit_copies();
   // Makes copies until at most `most` groups are pending.
   void wait_for_copies(std::int64_t most);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "llmc/device/host/compiled_kernels.h"
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/host/unwritten.h"
 #include "llmc/device/host/workers.h"
@@ -38,10 +39,12 @@ void* allocate(std::size_t bytes) {
   if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // a request: small pages are slower but correct
   TsanIgnoreScope bookkeeping;
   fill_uninitialised(memory, bytes);
+  if constexpr (kGpuKernels) add_device_memory(memory, bytes);
   return memory;
 }
 
 void release(void* memory, std::size_t) {
+  if constexpr (kGpuKernels) remove_device_memory(memory);
   tsan_acquire(Stream::device_token());
   std::free(memory);
 }

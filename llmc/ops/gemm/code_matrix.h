@@ -38,7 +38,7 @@ struct WarpCodeLayout {
   }
 };
 
-using CodeLayout = std::conditional_t<kCudaTarget, WarpCodeLayout, SimdCodeLayout>;
+using CodeLayout = std::conditional_t<kGpuKernels, WarpCodeLayout, SimdCodeLayout>;
 
 // The weight (K, N) of a product, as codes. It stands for codes * scales.
 struct CodeMatrix {

@@ -1,0 +1,116 @@
+// Runs the launches of a host build by what nvcc compiled (llmc/device/host/compiled_kernels.h).
+//
+// From the environment: LLMC_PTX, the folder of PTX [build/ptx/90a]; LLMC_PTX_SEED, which decides what the
+// manual of PTX leaves open [1]; LLMC_PTX_COUNTS, a file to which each kernel's counts are appended at the end.
+#include "llmc/device/host/compiled_kernels.h"
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "llmc/base/error.h"
+#include "test/ptx/grid.h"
+#include "test/ptx/library.h"
+#include "test/ptx/memory.h"
+
+namespace llmc_ptx {
+
+namespace {
+
+std::string environment(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+// What ran of a kernel.
+struct Runs {
+  std::uint64_t launches = 0;
+  Counts counts;
+  double seconds = 0;
+};
+
+class Executor {
+ public:
+  static Executor& instance() {
+    static Executor executor;
+    return executor;
+  }
+
+  ~Executor() {
+    const std::string path = environment("LLMC_PTX_COUNTS", "");
+    if (path.empty()) return;
+    std::ofstream file(path, std::ios::app);
+    for (const auto& [name, runs] : runs_) {
+      file << runs.launches << ' ' << runs.counts.instructions << ' ' << runs.counts.thread_instructions << ' '
+           << runs.seconds << ' ' << name << '\n';
+    }
+  }
+
+  bool run(const llmc::host::CompiledLaunch& launch) {
+    const std::string& name = name_of(launch.kernel);
+    const Program* const program = library_.find(name);
+    if (program == nullptr) {
+      llmc::require(!name.starts_with("_ZN4llmc") || name.starts_with("_ZN4llmc10llmc_test"),
+                    "the kernel " + name + " is in no file of PTX");
+      return false;
+    }
+    const auto bytes = static_cast<std::int64_t>(launch.arguments.size());
+    llmc::require(bytes == program->parameter_bytes,
+                  name + " has parameters of " + std::to_string(program->parameter_bytes) + " bytes, and arguments of " +
+                      std::to_string(bytes));
+    const auto start = std::chrono::steady_clock::now();
+    const Counts counts = run_grid(*program,
+                                   {.grid = {launch.grid.x, launch.grid.y, launch.grid.z},
+                                    .threads = launch.block_threads,
+                                    .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes)},
+                                   launch.arguments.data(), seed_);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    const std::scoped_lock lock(mutex_);
+    Runs& runs = runs_[name];
+    ++runs.launches;
+    runs.counts.instructions += counts.instructions;
+    runs.counts.thread_instructions += counts.thread_instructions;
+    runs.seconds += time.count();
+    return true;
+  }
+
+ private:
+  Executor()
+      : library_(environment("LLMC_PTX", "build/ptx/90a")), seed_(std::stoull(environment("LLMC_PTX_SEED", "1"))) {}
+
+  const std::string& name_of(const void* kernel) {
+    const std::scoped_lock lock(mutex_);
+    std::string& name = names_[kernel];
+    if (!name.empty()) return name;
+    Dl_info info{};
+    const bool is_known = dladdr(kernel, &info) != 0 && info.dli_sname != nullptr && info.dli_saddr == kernel;
+    return name = is_known ? info.dli_sname : "a kernel that only its file knows";
+  }
+
+  Library library_;
+  std::uint64_t seed_;
+  std::mutex mutex_;
+  std::map<const void*, std::string> names_;
+  std::map<std::string, Runs> runs_;
+};
+
+}  // namespace
+
+}  // namespace llmc_ptx
+
+namespace llmc::host {
+
+bool run_compiled(const CompiledLaunch& launch) { return llmc_ptx::Executor::instance().run(launch); }
+
+void add_device_memory(const void* memory, std::size_t bytes) {
+  llmc_ptx::DeviceMemory::instance().add(memory, bytes);
+}
+
+void remove_device_memory(const void* memory) { llmc_ptx::DeviceMemory::instance().remove(memory); }
+
+}  // namespace llmc::host
