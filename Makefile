@@ -138,8 +138,9 @@ LIBRARY_FLAGS   := $(if $(SANITIZE),-O0 $(CHECK),-O1 $(HOST_ARCH))
 # flags. They come first in lists of prerequisites (the longest jobs of a build start first) and in
 # links, so that inline functions are from the objects with more optimisation.
 DEVICE_FILES   := $(sort $(shell find llmc -name '*.cu'))
-# The host multiplies rows in its own way; only tests run the GPU's kernels there.
-ONLY_TESTED    := llmc/ops/gemm/invariant_gemm_kernels.cu
+# The host multiplies rows in its own way; only tests run the GPU's kernels there. Those that nvcc compiled
+# are part of all programs.
+ONLY_TESTED    := $(if $(filter ptx,$(DEVICE)),,llmc/ops/gemm/invariant_gemm_kernels.cu)
 EXECUTOR       := $(HOST)/executor.o
 # The model and the code above it have no kernels, but streams and device memory, which depend on the target.
 # Only smoothing computes on the host for long, so it is compiled as kernels are.
@@ -299,7 +300,7 @@ members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
 # objects_of FILES: the objects of groups that have one of the files, and of files in no group.
 objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o)) \
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
-HOST_FILES := $(if $(filter ptx,$(DEVICE)),$(or $(FILE),$(filter $(PTX_SUITES:%=test/test_%.cu),$(TEST_FILES))),$(if $(SANITIZE),$(SANITIZED),$(TEST_FILES)))
+HOST_FILES := $(if $(filter ptx,$(DEVICE)),$(or $(FILE),$(filter $(PTX_SUITES:%=test/test_%.cu) test/test_ptx_%,$(TEST_FILES))),$(if $(SANITIZE),$(SANITIZED),$(filter-out test/test_ptx_%,$(TEST_FILES))))
 CUDA_FILES := $(filter %.cu,$(TEST_FILES))
 # Kernels of which no program on the host has an instance. The files of their tests name them.
 NEEDS_PRODUCTS := $(if $(FILE),$(shell grep -lE 'invariant_gemm|LLMC_OPS' $(FILE)),yes)
@@ -443,8 +444,8 @@ rank_libs  = $(if $(findstring /train_gpt2,$@),$(MPI_LIBS) $(if $(filter $(CUDA_
 # A program's own file has no kernels, so it needs no more optimisation than the library.
 $(MAINS:%=$(HOST)/%.o): $(HOST)/%.o: %.cu $(HOST)/commands | $(CHECKED)
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(rank_flags) -MMD -MP -c -x c++ $< -o $@
-$(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST_CODE) $(HOST_KERNELS) $(HOST)/%.o $(LIBRARY) | $(COMMIT).o
-	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $(HOST_CODE) $(HOST)/$*.o $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs)
+$(MAINS:%=$(HOST)/%): $(HOST)/%: $(HOST_CODE) $(HOST_KERNELS) $(HOST)/%.o $(EXECUTE) $(LIBRARY) | $(COMMIT).o
+	$(HOST_CXX) $(OPTIMIZE) $(HOST_KERNELS) $(HOST_CODE) $(HOST)/$*.o $(EXECUTE) $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS) $(rank_libs) $(if $(EXECUTE),-rdynamic)
 
 $(MAINS:%=$(CUDA_OUT)/%.o): $(CUDA_OUT)/%.o: %.cu $(CUDA_OUT)/commands | $(CHECKED)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) $(rank_flags) -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
@@ -489,15 +490,12 @@ $(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OBJECTS) $(ORACLE) $(CUDA
 $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS)
 
-# It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
-# up the names of its own functions, for which it is linked with -rdynamic.
-LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
-LAUNCH_KERNELS := $(patsubst %,$(HOST)/launch-units/%.o,$(KERNEL_UNITS) $(CPU_UNITS)) $(HOST)/launch-units/model.o $(EXECUTOR)
-$(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
-	@mkdir -p $(@D)
-	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@
-$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(LAUNCH_FLAGS) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LAUNCH_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
+# It lists the launches of a GPU, and runs each kind of launch once as nvcc compiled it. It looks up the names
+# of its own functions, for which it is linked with -rdynamic.
+ifneq ($(EXECUTE),)
+$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(TEST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(PTX_FILES)
+	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
+endif
 
 $(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(HOST_LIBS)

@@ -1,7 +1,11 @@
 // Runs the launches of a host build by what nvcc compiled (llmc/device/host/compiled_kernels.h).
 //
-// From the environment: LLMC_PTX, the folder of PTX [build/ptx/90a]; LLMC_PTX_SEED, which decides what the
-// manual of PTX leaves open [1]; LLMC_PTX_COUNTS, a file to which each kernel's counts are appended at the end.
+// From the environment: LLMC_PTX, the folder of PTX [build/ptx/90a]; LLMC_PTX_SEED, which decides
+// what the manual of PTX leaves open [1]; LLMC_PTX_COUNTS, a file to which each kernel's counts are
+// appended at the end; LLMC_PTX_ONLY, a part of the names of kernels: the host executor runs all
+// others, which helps to find the kernel that differs; LLMC_PTX_ONCE=1, to run each kind of launch
+// once and to leave out later ones with the same kernel, threads and shared memory, whose results
+// are then missing.
 #include "llmc/device/host/compiled_kernels.h"
 
 #include <dlfcn.h>
@@ -11,7 +15,9 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <tuple>
 
 #include "llmc/base/error.h"
 #include "test/ptx/grid.h"
@@ -46,13 +52,14 @@ class Executor {
     if (path.empty()) return;
     std::ofstream file(path, std::ios::app);
     for (const auto& [name, runs] : runs_) {
-      file << runs.launches << ' ' << runs.counts.instructions << ' ' << runs.counts.thread_instructions << ' '
-           << runs.seconds << ' ' << name << '\n';
+      file << runs.launches << ' ' << runs.counts.instructions << ' '
+           << runs.counts.thread_instructions << ' ' << runs.seconds << ' ' << name << '\n';
     }
   }
 
   bool run(const llmc::host::CompiledLaunch& launch) {
     const std::string& name = name_of(launch.kernel);
+    if (name.find(only_) == std::string::npos) return false;
     const Program* const program = library_.find(name);
     if (program == nullptr) {
       llmc::require(!name.starts_with("_ZN4llmc") || name.starts_with("_ZN4llmc10llmc_test"),
@@ -61,14 +68,16 @@ class Executor {
     }
     const auto bytes = static_cast<std::int64_t>(launch.arguments.size());
     llmc::require(bytes == program->parameter_bytes,
-                  name + " has parameters of " + std::to_string(program->parameter_bytes) + " bytes, and arguments of " +
-                      std::to_string(bytes));
+                  name + " has parameters of " + std::to_string(program->parameter_bytes) +
+                      " bytes, and arguments of " + std::to_string(bytes));
+    if (is_repeated(launch)) return true;
     const auto start = std::chrono::steady_clock::now();
-    const Counts counts = run_grid(*program,
-                                   {.grid = {launch.grid.x, launch.grid.y, launch.grid.z},
-                                    .threads = launch.block_threads,
-                                    .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes)},
-                                   launch.arguments.data(), seed_);
+    const Counts counts =
+        run_grid(*program,
+                 {.grid = {launch.grid.x, launch.grid.y, launch.grid.z},
+                  .threads = launch.block_threads,
+                  .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes)},
+                 launch.arguments.data(), seed_);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     const std::scoped_lock lock(mutex_);
     Runs& runs = runs_[name];
@@ -81,22 +90,34 @@ class Executor {
 
  private:
   Executor()
-      : library_(environment("LLMC_PTX", "build/ptx/90a")), seed_(std::stoull(environment("LLMC_PTX_SEED", "1"))) {}
+      : library_(environment("LLMC_PTX", "build/ptx/90a")),
+        seed_(std::stoull(environment("LLMC_PTX_SEED", "1"))),
+        only_(environment("LLMC_PTX_ONLY", "")),
+        once_(environment("LLMC_PTX_ONCE", "0") == "1") {}
+
+  bool is_repeated(const llmc::host::CompiledLaunch& launch) {
+    const std::scoped_lock lock(mutex_);
+    return once_ && !seen_.emplace(launch.kernel, launch.block_threads, launch.shared_bytes).second;
+  }
 
   const std::string& name_of(const void* kernel) {
     const std::scoped_lock lock(mutex_);
     std::string& name = names_[kernel];
     if (!name.empty()) return name;
     Dl_info info{};
-    const bool is_known = dladdr(kernel, &info) != 0 && info.dli_sname != nullptr && info.dli_saddr == kernel;
+    const bool is_known =
+        dladdr(kernel, &info) != 0 && info.dli_sname != nullptr && info.dli_saddr == kernel;
     return name = is_known ? info.dli_sname : "a kernel that only its file knows";
   }
 
   Library library_;
   std::uint64_t seed_;
+  std::string only_;
+  bool once_;
   std::mutex mutex_;
   std::map<const void*, std::string> names_;
   std::map<std::string, Runs> runs_;
+  std::set<std::tuple<const void*, int, std::size_t>> seen_;
 };
 
 }  // namespace
@@ -105,12 +126,16 @@ class Executor {
 
 namespace llmc::host {
 
-bool run_compiled(const CompiledLaunch& launch) { return llmc_ptx::Executor::instance().run(launch); }
+bool run_compiled(const CompiledLaunch& launch) {
+  return llmc_ptx::Executor::instance().run(launch);
+}
 
 void add_device_memory(const void* memory, std::size_t bytes) {
   llmc_ptx::DeviceMemory::instance().add(memory, bytes);
 }
 
-void remove_device_memory(const void* memory) { llmc_ptx::DeviceMemory::instance().remove(memory); }
+void remove_device_memory(const void* memory) {
+  llmc_ptx::DeviceMemory::instance().remove(memory);
+}
 
 }  // namespace llmc::host

@@ -376,8 +376,8 @@ std::string Program::place_of(std::size_t instruction) const {
     const std::string file = location.file.substr(location.file.rfind('/') + 1);
     text += (text.empty() ? "" : ", called at ") + file + ":" + std::to_string(location.line);
   }
-  return text + (text.empty() ? "" : " ") + "(line " + std::to_string(origin.line) + " of " + file +
-         ")";
+  const std::string line = "line " + std::to_string(origin.line) + " of " + file;
+  return text.empty() ? line : text + " (" + line + ")";
 }
 
 }  // namespace llmc_ptx

@@ -80,7 +80,7 @@ class BlockRunner {
         reduces = barrier.operands != nullptr && is_reduction(warp);
       } else if (barrier.immediate != first->barrier().immediate || reduces != is_reduction(warp)) {
         warp.error("a barrier, while warp " + std::to_string(first->index()) +
-                   " waits at another one (" + block_.program->place_of(first->place()) + "),");
+                   " waits at another one, at " + block_.program->place_of(first->place()) + ",");
       }
       if (!reduces) continue;
       const std::uint32_t bits = warp.predicate(barrier.operands[1]);

@@ -70,7 +70,7 @@ struct Expected {
   oracle::Vec losses, d_logits;  // d_logits: V columns
   double largest = 1;            // largest magnitude of a logit, at least 1
   double dloss = 0;              // that of a row with a target
-  bool is_single = false;        // one column: losses and gradients are differences of equal numbers
+  bool is_single = false;  // one column: losses and gradients are differences of equal numbers
 
   // `logits` are those of the rows `which`, V columns.
   Expected(std::vector<std::int64_t> which, const oracle::Vec& logits,

@@ -1,5 +1,5 @@
-// Kernels as nvcc compiled them. In builds with -DLLMC_COMPILED_KERNELS, launch() runs a kernel's PTX
-// instead of the host's code. test/ptx defines these functions; no program has them.
+// Kernels as nvcc compiled them. In builds with -DLLMC_COMPILED_KERNELS, launch() runs a kernel's
+// PTX instead of the host's code. test/ptx defines these functions; no program has them.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ struct CompiledLaunch {
   }
 };
 
-// Runs the kernel's PTX. Returns false for a kernel of a test, which the host runs itself. Throws an
-// Error if a kernel of the engine has no PTX, or if its run is faulty.
+// Runs the kernel's PTX. Returns false for a kernel of a test, which the host runs itself. Throws
+// an Error if a kernel of the engine has no PTX, or if its run is faulty.
 bool run_compiled(const CompiledLaunch& launch);
 
 // What kernels may access.
