@@ -13,6 +13,7 @@ HOST_BUILD ?= 1## 0 builds only for CUDA, which needs no oneDNN
 HOST_ARCH ?= -march=native## flag for the instruction set of the host build
 SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in a separate folder
 DEVICE ?= host## host, cuda or ptx: what `make test` builds and runs; ptx runs what nvcc compiled on CPUs
+PTX_ARCH ?= 90a## architecture whose PTX `make test DEVICE=ptx` runs: 90a or 80
 SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run only these test cases (* is a wildcard)
 FILE ?=## build and run only these test files, such as test/test_activation.cu
@@ -26,6 +27,10 @@ RUNS ?= 1000000## number of inputs per target of `make fuzz`
 TARGET ?=## targets of `make fuzz`, such as "safetensors manifest"; if empty, all of test/fuzz
 FUZZ_CXX ?= clang++## clang with libFuzzer, for `make fuzz`
 TIDY ?= 0## 1: `make lint` also runs clang-tidy (minutes)
+
+ifeq ($(filter host cuda ptx,$(DEVICE)),)
+$(error DEVICE=$(DEVICE): allowed are host, cuda, and ptx)
+endif
 
 PROGRAMS := train_gpt2 infer_gpt2
 TOOLS    := toy_language
@@ -227,7 +232,6 @@ endif
 
 # ---- what nvcc compiled, on CPUs ------------------------------------------------------------
 # Each instance unit is compiled to PTX once per architecture. `make test DEVICE=ptx` runs it (test/ptx).
-PTX_ARCH    ?= 90a## architecture whose PTX `make test DEVICE=ptx` runs; 90a or 80
 PTX         := build/ptx/$(PTX_ARCH)
 PTX_FLAGS    = $(NVCC) -std=c++20 -O3 --expt-relaxed-constexpr -diag-suppress 20050 -lineinfo -arch=compute_$(PTX_ARCH) -ptx -x cu $(INCLUDES)
 PTX_FILES   := $(patsubst %,$(PTX)/%.ptx,gemm launches product_instances $(filter-out gemm,$(KERNEL_UNITS)))
@@ -490,12 +494,15 @@ $(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OBJECTS) $(ORACLE) $(CUDA
 $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS)
 
-# It lists the launches of a GPU, and runs each kind of launch once as nvcc compiled it. It looks up the names
-# of its own functions, for which it is linked with -rdynamic.
-ifneq ($(EXECUTE),)
-$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(TEST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED) $(PTX_FILES)
-	$(HOST_CXX) $(TEST_CALLER_OPTIMIZE) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
-endif
+# It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
+# up the names of its own functions, for which it is linked with -rdynamic.
+LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
+LAUNCH_KERNELS := $(patsubst %,$(HOST)/launch-units/%.o,$(KERNEL_UNITS) $(CPU_UNITS)) $(HOST)/launch-units/model.o $(EXECUTOR)
+$(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
+	@mkdir -p $(@D)
+	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@
+$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(LAUNCH_FLAGS) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LAUNCH_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
 
 $(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(HOST_LIBS)
@@ -587,6 +594,12 @@ else
 ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to run them on the GPU)
 endif
+ifeq ($(DEVICE)$(NVCC),ptx)
+test test-programs: no-nvcc
+.PHONY: no-nvcc
+no-nvcc:
+	@echo "DEVICE=ptx needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
+endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
@@ -658,6 +671,9 @@ BENCH_REPORT = $(if $(filter 1,$(NORES)),,$(and $(NVCC),$(filter host,$(BENCH_DE
 .PHONY: bench
 ifeq ($(DEVICE)$(NVCC),cuda)
 bench: no-nvcc
+endif
+ifneq ($(and $(filter ptx,$(DEVICE)),$(filter bench,$(MAKECMDGOALS))),)
+$(error make bench DEVICE=ptx: allowed are host and cuda; make test DEVICE=ptx checks the same cases)
 endif
 bench: ## check every kernel against its oracle; on a GPU, also time it and its alternatives
 	$(ready)

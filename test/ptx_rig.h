@@ -1,4 +1,5 @@
-// Small kernels in PTX for tests of the executor: one instruction between loads and stores, and whole texts.
+// Small kernels in PTX for tests of the executor: one instruction between loads and stores, and
+// whole texts.
 #pragma once
 
 #include <array>
@@ -39,9 +40,11 @@ class DeviceArray {
 
 // A text with a kernel `test` that has parameters of 64 bits: `parameters` in number.
 inline std::string kernel_text(const std::string& body, int parameters) {
-  std::string text = ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 128 .b8 dynamic[];\n";
+  std::string text =
+      ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 128 .b8 dynamic[];\n";
   text += ".visible .entry test(";
-  for (int i = 0; i < parameters; ++i) text += (i == 0 ? "" : ", ") + (".param .u64 p" + std::to_string(i));
+  for (int i = 0; i < parameters; ++i)
+    text += (i == 0 ? "" : ", ") + (".param .u64 p" + std::to_string(i));
   return text + ")\n{\n" + body + "\n}\n";
 }
 
@@ -51,16 +54,17 @@ inline llmc_ptx::Program program_of(const std::string& text) {
 }
 
 // Runs a text's kernel with pointers as parameters.
-inline void run_text(const std::string& text, const std::vector<const void*>& parameters, int threads = 32,
-                     std::int64_t shared = 0, llmc_ptx::Dim3 grid = {}, std::uint64_t seed = 1) {
+inline void run_text(const std::string& text, const std::vector<const void*>& parameters,
+                     int threads = 32, std::int64_t shared = 0, llmc_ptx::Dim3 grid = {},
+                     std::uint64_t seed = 1) {
   const llmc_ptx::Program program = program_of(text);
   llmc_ptx::run_grid(program, {.grid = grid, .threads = threads, .dynamic_shared_bytes = shared},
                      reinterpret_cast<const std::byte*>(parameters.data()), seed);
 }
 
 // The message of the Error of a run; empty if there is none.
-inline std::string fault_of(const std::string& text, const std::vector<const void*>& parameters, int threads = 32,
-                            std::int64_t shared = 0) {
+inline std::string fault_of(const std::string& text, const std::vector<const void*>& parameters,
+                            int threads = 32, std::int64_t shared = 0) {
   try {
     run_text(text, parameters, threads, shared);
   } catch (const llmc::Error& error) {
@@ -70,28 +74,41 @@ inline std::string fault_of(const std::string& text, const std::vector<const voi
 }
 
 // The registers of a form: PTX's type of each operand, such as "b32"; "pred" for predicates.
-inline std::vector<std::string> register_types(const std::string& letters, const std::vector<std::string>& of_x) {
+inline std::vector<std::string> register_types(const std::string& letters,
+                                               const std::vector<std::string>& of_x) {
   std::vector<std::string> types;
   std::size_t x = 0;
   for (const char letter : letters) {
     switch (letter | 32) {
-      case 'p': types.push_back("pred"); break;
-      case 'h': types.push_back("b16"); break;
-      case 'w': types.push_back("b32"); break;
-      case 'd': types.push_back("b64"); break;
-      default: types.push_back(of_x.at(x++));
+      case 'p':
+        types.push_back("pred");
+        break;
+      case 'h':
+        types.push_back("b16");
+        break;
+      case 'w':
+        types.push_back("b32");
+        break;
+      case 'd':
+        types.push_back("b64");
+        break;
+      default:
+        types.push_back(of_x.at(x++));
     }
   }
   return types;
 }
 
-// Runs one instruction in 32 lanes. `text` has its operands as $0, $1, ... in the order of the form's letters;
-// inputs and outputs are those that are read and written, in that order. `of_x`: the types of its X and x.
+// Runs one instruction in 32 lanes. `text` has its operands as $0, $1, ... in the order of the
+// form's letters; inputs and outputs are those that are read and written, in that order. `of_x`:
+// the types of its X and x.
 inline std::vector<Lanes> run_instruction(const std::string& text, const std::string& letters,
-                                          const std::vector<Lanes>& inputs, const std::vector<std::string>& of_x = {},
+                                          const std::vector<Lanes>& inputs,
+                                          const std::vector<std::string>& of_x = {},
                                           std::uint64_t seed = 1) {
   const std::vector<std::string> types = register_types(letters, of_x);
-  std::string declare = ".reg .b64 %in, %out, %at; .reg .b32 %lane, %bits;\n", load, store, instruction = text;
+  std::string declare = ".reg .b64 %in, %out, %at; .reg .b32 %lane, %bits;\n", load, store,
+              instruction = text;
   int reads = 0, writes = 0;
   for (std::size_t i = 0; i < letters.size(); ++i) {
     const std::string name = "%x" + std::to_string(i), &type = types[i];
@@ -102,7 +119,8 @@ inline std::vector<Lanes> run_instruction(const std::string& text, const std::st
     if (is_written) {
       const std::string from = type == "pred" ? "%bits" : name;
       if (type == "pred") store += "selp.b32 %bits, 1, 0, " + name + ";\n";
-      store += "st.global." + (type == "pred" ? "b32" : type) + " [%out" + place + "], " + from + ";\n";
+      store +=
+          "st.global." + (type == "pred" ? "b32" : type) + " [%out" + place + "], " + from + ";\n";
     } else if (type == "pred") {
       load += "ld.global.b32 %bits, [%in" + place + "];\nsetp.ne.b32 " + name + ", %bits, 0;\n";
     } else {
@@ -114,8 +132,10 @@ inline std::vector<Lanes> run_instruction(const std::string& text, const std::st
   }
   const std::string body = declare + "mov.u32 %lane, %tid.x;\nmul.wide.u32 %at, %lane, 8;\n" +
                            "ld.param.u64 %in, [p0];\nld.param.u64 %out, [p1];\n" +
-                           "add.s64 %in, %in, %at;\nadd.s64 %out, %out, %at;\n" + load + instruction + ";\n" + store + "ret;";
-  DeviceArray<Lanes> in(static_cast<std::size_t>(reads) + 1), out(static_cast<std::size_t>(writes) + 1);
+                           "add.s64 %in, %in, %at;\nadd.s64 %out, %out, %at;\n" + load +
+                           instruction + ";\n" + store + "ret;";
+  DeviceArray<Lanes> in(static_cast<std::size_t>(reads) + 1),
+      out(static_cast<std::size_t>(writes) + 1);
   for (std::size_t i = 0; i < inputs.size(); ++i) in[i] = inputs[i];
   run_text(kernel_text(body, 2), {in.data(), out.data()}, 32, 0, {}, seed);
   return {out.values().begin(), out.values().end() - 1};

@@ -30,10 +30,10 @@ struct Name {
   }
 };
 
-const std::vector<std::uint64_t> kLimits = {0,          1,          2,          3,          31,         32,
-                                            33,         63,         64,         65,         127,        128,
-                                            0x7FFF,     0x8000,     0xFFFF,     0x7FFFFFFF, 0x80000000, 0xFFFFFFFF,
-                                            1ull << 63, ~0ull >> 1, ~0ull,      ~0ull - 1};
+const std::vector<std::uint64_t> kLimits = {
+    0,          1,          2,          3,          31,     32,       33,     63,
+    64,         65,         127,        128,        0x7FFF, 0x8000,   0xFFFF, 0x7FFFFFFF,
+    0x80000000, 0xFFFFFFFF, 1ull << 63, ~0ull >> 1, ~0ull,  ~0ull - 1};
 
 Wide permuted(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   const std::uint64_t bytes = (b & 0xFFFFFFFF) << 32 | (a & 0xFFFFFFFF);
@@ -46,7 +46,8 @@ Wide permuted(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   return result;
 }
 
-// The result of a form that computes one integer of one, two or three, before it is cut to its width.
+// The result of a form that computes one integer of one, two or three, before it is cut to its
+// width.
 Wide result_of(const Name& name, std::uint64_t x, std::uint64_t y, std::uint64_t z) {
   const std::string& op = name.opcode;
   const Wide a = name.value(x), b = name.value(y);
@@ -79,10 +80,11 @@ Wide result_of(const Name& name, std::uint64_t x, std::uint64_t y, std::uint64_t
 }
 
 bool is_integer_form(const std::string& name) {
-  static const std::set<std::string> kOpcodes = {"add", "sub", "mul", "mad", "div", "rem", "min", "max", "abs", "neg",
-                                                 "and", "or",  "xor", "not", "shl", "shr", "prmt"};
-  return kOpcodes.contains(name.substr(0, name.find('.'))) && name.find(".f") == std::string::npos &&
-         !name.ends_with("pred");
+  static const std::set<std::string> kOpcodes = {"add", "sub", "mul", "mad", "div", "rem",
+                                                 "min", "max", "abs", "neg", "and", "or",
+                                                 "xor", "not", "shl", "shr", "prmt"};
+  return kOpcodes.contains(name.substr(0, name.find('.'))) &&
+         name.find(".f") == std::string::npos && !name.ends_with("pred");
 }
 
 std::uint64_t cut(Wide value, std::size_t bits) {
@@ -90,7 +92,9 @@ std::uint64_t cut(Wide value, std::size_t bits) {
   return bits == 64 ? low : low & ((std::uint64_t{1} << bits) - 1);
 }
 
-std::size_t bits_of(char letter) { return letter == 'H' ? 16 : letter == 'W' ? 32 : 64; }
+std::size_t bits_of(char letter) {
+  return letter == 'H' ? 16 : letter == 'W' ? 32 : 64;
+}
 
 }  // namespace
 
@@ -104,12 +108,15 @@ TEST_SUITE("ptx_arithmetic") {
       ++count;
       for (int round = 0; round < 6; ++round) {
         std::vector<Lanes> in;
-        for (std::size_t i = 1; i < form.operands.size(); ++i) in.push_back(some_bits(random, kLimits));
-        const Lanes out = run_instruction(plain_text(name, form.operands.size()), form.operands, in)[0];
+        for (std::size_t i = 1; i < form.operands.size(); ++i)
+          in.push_back(some_bits(random, kLimits));
+        const Lanes out =
+            run_instruction(plain_text(name, form.operands.size()), form.operands, in)[0];
         in.resize(3);
         for (std::size_t lane = 0; lane < out.size(); ++lane) {
           const Wide expected = result_of(Name(name), in[0][lane], in[1][lane], in[2][lane]);
-          REQUIRE(cut(static_cast<Wide>(out[lane]), bits_of(form.operands[0])) == cut(expected, bits_of(form.operands[0])));
+          REQUIRE(cut(static_cast<Wide>(out[lane]), bits_of(form.operands[0])) ==
+                  cut(expected, bits_of(form.operands[0])));
         }
       }
     }
@@ -127,7 +134,8 @@ TEST_SUITE("ptx_arithmetic") {
       for (std::size_t lane = 0; lane < out.size(); ++lane) {
         std::uint64_t expected = in[1][lane];
         const std::uint64_t position = in[2][lane] & 255, length = in[3][lane] & 255;
-        for (std::uint64_t i = 0; i < length && position + i < static_cast<std::uint64_t>(bits); ++i) {
+        for (std::uint64_t i = 0; i < length && position + i < static_cast<std::uint64_t>(bits);
+             ++i) {
           const std::uint64_t bit = std::uint64_t{1} << (position + i);
           const bool is_set = i < static_cast<std::uint64_t>(bits) && (in[0][lane] >> i & 1) != 0;
           expected = is_set ? expected | bit : expected & ~bit;
@@ -144,8 +152,12 @@ TEST_SUITE("ptx_arithmetic") {
       const std::string letters = op == "not" ? "Pp" : "Ppp";
       const Lanes out = run_instruction(plain_text(op + ".pred", letters.size()), letters, in)[0];
       for (std::size_t lane = 0; lane < out.size(); ++lane) {
-        const bool a = static_cast<std::uint32_t>(in[0][lane]) != 0, b = static_cast<std::uint32_t>(in[1][lane]) != 0;
-        const bool expected = op == "and" ? a && b : op == "or" ? a || b : op == "xor" ? a != b : !a;
+        const bool a = static_cast<std::uint32_t>(in[0][lane]) != 0,
+                   b = static_cast<std::uint32_t>(in[1][lane]) != 0;
+        const bool expected = op == "and"   ? a && b
+                              : op == "or"  ? a || b
+                              : op == "xor" ? a != b
+                                            : !a;
         REQUIRE((out[lane] & 1) == static_cast<std::uint64_t>(expected));
       }
     }
@@ -155,16 +167,21 @@ TEST_SUITE("ptx_arithmetic") {
     std::mt19937_64 random(4);
     int count = 0;
     for (const auto& [form_name, form] : llmc_ptx::FormTable::all().forms()) {
-      const bool is_comparison = form_name.starts_with("setp."), is_selection = form_name.starts_with("selp.");
-      if ((!is_comparison && !is_selection) || (is_comparison && form_name.find(".f") != std::string::npos)) continue;
+      const bool is_comparison = form_name.starts_with("setp."),
+                 is_selection = form_name.starts_with("selp.");
+      if ((!is_comparison && !is_selection) ||
+          (is_comparison && form_name.find(".f") != std::string::npos))
+        continue;
       CAPTURE(form_name);
       ++count;
       const Name name(form_name);
       const std::string op = name.opcode.substr(5 < name.opcode.size() ? 5 : 4);
-      std::vector<Lanes> in = {some_bits(random, kLimits), some_bits(random, kLimits), some_bits(random, {0, 1})};
+      std::vector<Lanes> in = {some_bits(random, kLimits), some_bits(random, kLimits),
+                               some_bits(random, {0, 1})};
       for (std::size_t lane = 0; lane < 8; ++lane) in[1][lane] = in[0][lane];
       if (is_comparison) in.pop_back();
-      const Lanes out = run_instruction(plain_text(form_name, form.operands.size()), form.operands, in)[0];
+      const Lanes out =
+          run_instruction(plain_text(form_name, form.operands.size()), form.operands, in)[0];
       for (std::size_t lane = 0; lane < out.size(); ++lane) {
         const Wide a = name.value(in[0][lane]), b = name.value(in[1][lane]);
         if (is_selection) {
@@ -172,8 +189,12 @@ TEST_SUITE("ptx_arithmetic") {
           REQUIRE(cut(static_cast<Wide>(out[lane]), name.bits) == cut(expected, name.bits));
           continue;
         }
-        const bool expected = op == "eq" ? a == b : op == "ne" ? a != b : op == "lt" ? a < b : op == "le" ? a <= b
-                              : op == "gt" ? a > b : a >= b;
+        const bool expected = op == "eq"   ? a == b
+                              : op == "ne" ? a != b
+                              : op == "lt" ? a < b
+                              : op == "le" ? a <= b
+                              : op == "gt" ? a > b
+                                           : a >= b;
         REQUIRE((out[lane] & 1) == static_cast<std::uint64_t>(expected));
       }
     }

@@ -1,4 +1,5 @@
-// Branches, barriers and exchange between lanes; and faults, each of which the executor must report at its place.
+// Branches, barriers and exchange between lanes; and faults, each of which the executor must report
+// at its place.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -12,12 +13,16 @@ namespace {
 
 using namespace llmc_test;
 
-// A body that has the thread's number in %lane, p0 in %in, p1 in %out plus 4 bytes per thread, and registers.
+// A body that has the thread's number in %lane, p0 in %in, p1 in %out plus 4 bytes per thread, and
+// registers.
 std::string body(const std::string& text) {
   return kernel_text(
       ".reg .b64 %in, %out, %at, %d<8>; .reg .b32 %lane, %r<16>; .reg .pred %p<8>;\n"
-      "mov.u32 %lane, %tid.x;\nmul.wide.u32 %at, %lane, 4;\nld.param.u64 %in, [p0];\nld.param.u64 %out, [p1];\n"
-      "add.s64 %out, %out, %at;\n" + text, 2);
+      "mov.u32 %lane, %tid.x;\nmul.wide.u32 %at, %lane, 4;\nld.param.u64 %in, [p0];\nld.param.u64 "
+      "%out, [p1];\n"
+      "add.s64 %out, %out, %at;\n" +
+          text,
+      2);
 }
 
 struct Rig {
@@ -43,17 +48,22 @@ TEST_SUITE("ptx_control") {
   TEST_CASE("lanes that diverge meet again, in loops and with early exits") {
     Rig rig;
     // Lane l adds 1 to l; lanes above 20 end at once; lanes of odd numbers add 100.
-    rig.run("setp.gt.u32 %p0, %lane, 20;\n@%p0 ret;\nmov.u32 %r0, 0;\nmov.u32 %r1, 0;\n"
-            "$loop:\nsetp.ge.u32 %p1, %r1, %lane;\n@%p1 bra $done;\nadd.s32 %r1, %r1, 1;\nadd.s32 %r0, %r0, %r1;\nbra.uni $loop;\n"
-            "$done:\nand.b32 %r2, %lane, 1;\nsetp.eq.u32 %p2, %r2, 0;\n@%p2 bra $even;\nadd.s32 %r0, %r0, 100;\nbra.uni $end;\n"
-            "$even:\nadd.s32 %r0, %r0, 7;\n$end:\nst.global.u32 [%out], %r0;\nexit;");
+    rig.run(
+        "setp.gt.u32 %p0, %lane, 20;\n@%p0 ret;\nmov.u32 %r0, 0;\nmov.u32 %r1, 0;\n"
+        "$loop:\nsetp.ge.u32 %p1, %r1, %lane;\n@%p1 bra $done;\nadd.s32 %r1, %r1, 1;\nadd.s32 %r0, "
+        "%r0, %r1;\nbra.uni $loop;\n"
+        "$done:\nand.b32 %r2, %lane, 1;\nsetp.eq.u32 %p2, %r2, 0;\n@%p2 bra $even;\nadd.s32 %r0, "
+        "%r0, 100;\nbra.uni $end;\n"
+        "$even:\nadd.s32 %r0, %r0, 7;\n$end:\nst.global.u32 [%out], %r0;\nexit;");
     for (std::uint32_t lane = 0; lane < 32; ++lane) {
-      const std::uint32_t expected = lane > 20 ? 0 : lane * (lane + 1) / 2 + (lane % 2 == 1 ? 100 : 7);
+      const std::uint32_t expected =
+          lane > 20 ? 0 : lane * (lane + 1) / 2 + (lane % 2 == 1 ? 100 : 7);
       REQUIRE(rig.out[lane] == expected);
     }
     // After the branches, the warp is whole: a collective does not complain.
     CHECK(rig.fault("setp.gt.u32 %p0, %lane, 9;\n@%p0 bra $more;\nadd.s32 %r0, %lane, 1;\n$more:\n"
-                    "shfl.sync.bfly.b32 %r1|%p1, %lane, 1, 31, -1;\nret;").empty());
+                    "shfl.sync.bfly.b32 %r1|%p1, %lane, 1, 31, -1;\nret;")
+              .empty());
   }
 
   TEST_CASE("shfl: sources and predicates of each mode follow the manual's formulae") {
@@ -61,13 +71,23 @@ TEST_SUITE("ptx_control") {
     for (const std::string mode : {"idx", "up", "down", "bfly"}) {
       for (int round = 0; round < 20; ++round) {
         const std::vector<Lanes> in = {some_bits(random, {}), some_bits(random, {1, 2, 16}),
-                                       some_bits(random, {0, 31, 0x1F1F, 0x181F, 0x1C1F, 0x1800}), [] { Lanes all; all.fill(~0ull); return all; }()};
-        const auto out = run_instruction("shfl.sync." + mode + ".b32 $0|$1, $2, $3, $4, $5", "WPwwww", in);
+                                       some_bits(random, {0, 31, 0x1F1F, 0x181F, 0x1C1F, 0x1800}),
+                                       [] {
+                                         Lanes all;
+                                         all.fill(~0ull);
+                                         return all;
+                                       }()};
+        const auto out =
+            run_instruction("shfl.sync." + mode + ".b32 $0|$1, $2, $3, $4, $5", "WPwwww", in);
         for (int lane = 0; lane < 32; ++lane) {
           const auto l = static_cast<std::size_t>(lane);
-          const int b = static_cast<int>(in[1][l] & 31), c = static_cast<int>(in[2][l] & 31), segment = static_cast<int>(in[2][l] >> 8 & 31);
+          const int b = static_cast<int>(in[1][l] & 31), c = static_cast<int>(in[2][l] & 31),
+                    segment = static_cast<int>(in[2][l] >> 8 & 31);
           const int max_lane = (lane & segment) | (c & ~segment), min_lane = lane & segment;
-          int j = mode == "idx" ? min_lane | (b & ~segment) : mode == "up" ? lane - b : mode == "down" ? lane + b : lane ^ b;
+          int j = mode == "idx"    ? min_lane | (b & ~segment)
+                  : mode == "up"   ? lane - b
+                  : mode == "down" ? lane + b
+                                   : lane ^ b;
           const bool inside = mode == "up" ? j >= max_lane : j <= max_lane;
           if (!inside) j = lane;
           REQUIRE((out[1][l] & 1) == static_cast<std::uint64_t>(inside));
@@ -81,26 +101,41 @@ TEST_SUITE("ptx_control") {
     Rig rig;
     for (const int hit : {77, 500}) {
       rig.in[0] = static_cast<std::uint32_t>(hit);
-      rig.run("shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %lane;\nbar.sync 0;\nxor.b32 %r2, %r1, 508;\nld.shared.u32 %r3, [%r2];\n"
-              "ld.global.u32 %r4, [%in];\nsetp.eq.u32 %p1, %lane, %r4;\nbar.red.or.pred %p2, 0, %p1;\nselp.b32 %r5, 1000, 0, %p2;\n"
-              "add.s32 %r3, %r3, %r5;\nst.global.u32 [%out], %r3;\nmembar.gl;\nfence.acq_rel.gpu;\ngriddepcontrol.launch_dependents;\n"
-              "griddepcontrol.wait;\nret;", 128, 512);
-      for (std::uint32_t i = 0; i < 128; ++i) REQUIRE(rig.out[i] == (127 - i) + (hit < 128 ? 1000 : 0));
+      rig.run(
+          "shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %lane;\nbar.sync 0;\nxor.b32 %r2, %r1, "
+          "508;\nld.shared.u32 %r3, [%r2];\n"
+          "ld.global.u32 %r4, [%in];\nsetp.eq.u32 %p1, %lane, %r4;\nbar.red.or.pred %p2, 0, "
+          "%p1;\nselp.b32 %r5, 1000, 0, %p2;\n"
+          "add.s32 %r3, %r3, %r5;\nst.global.u32 [%out], "
+          "%r3;\nmembar.gl;\nfence.acq_rel.gpu;\ngriddepcontrol.launch_dependents;\n"
+          "griddepcontrol.wait;\nret;",
+          128, 512);
+      for (std::uint32_t i = 0; i < 128; ++i)
+        REQUIRE(rig.out[i] == (127 - i) + (hit < 128 ? 1000 : 0));
     }
     // The predicate may be inverted.
-    rig.run("setp.eq.u32 %p1, %lane, %lane;\nbar.red.or.pred %p2, 0, !%p1;\nselp.b32 %r5, 1, 2, %p2;\nst.global.u32 [%out], %r5;\nret;", 64);
+    rig.run(
+        "setp.eq.u32 %p1, %lane, %lane;\nbar.red.or.pred %p2, 0, !%p1;\nselp.b32 %r5, 1, 2, "
+        "%p2;\nst.global.u32 [%out], %r5;\nret;",
+        64);
     CHECK(rig.out[0] == 2);
   }
 
   TEST_CASE("a call becomes part of its caller") {
     const std::string text =
-        ".version 9.0\n.target sm_90a\n.address_size 64\n.func (.param .b64 result) twice(.param .b64 x, .param .b64 y);\n"
-        ".visible .entry test(.param .u64 p0, .param .u64 p1)\n{\n.reg .b64 %a, %b, %out; .reg .f64 %x;\nld.param.u64 %out, [p1];\n"
-        "mov.f64 %x, 0d4008000000000000;\n{ // callseq 0, 0\n.param .b64 param0;\nst.param.f64 [param0+0], %x;\n.param .b64 param1;\n"
-        "st.param.f64 [param1+0], %x;\n.param .b64 retval0;\ncall.uni (retval0), twice, (param0, param1);\n"
+        ".version 9.0\n.target sm_90a\n.address_size 64\n.func (.param .b64 result) twice(.param "
+        ".b64 x, .param .b64 y);\n"
+        ".visible .entry test(.param .u64 p0, .param .u64 p1)\n{\n.reg .b64 %a, %b, %out; .reg "
+        ".f64 %x;\nld.param.u64 %out, [p1];\n"
+        "mov.f64 %x, 0d4008000000000000;\n{ // callseq 0, 0\n.param .b64 param0;\nst.param.f64 "
+        "[param0+0], %x;\n.param .b64 param1;\n"
+        "st.param.f64 [param1+0], %x;\n.param .b64 retval0;\ncall.uni (retval0), twice, (param0, "
+        "param1);\n"
         "ld.param.f64 %a, [retval0+0];\n} // callseq 0\nst.global.f64 [%out], %a;\nret;\n}\n"
-        ".func (.param .b64 result) twice(.param .b64 x, .param .b64 y)\n{\n.reg .f64 %x<3>; .reg .pred %p;\nld.param.f64 %x0, [x];\n"
-        "ld.param.f64 %x1, [y];\nsetp.gt.f64 %p, %x0, 0d0000000000000000;\n@%p bra $go;\nmov.f64 %x2, %x0;\nbra.uni $end;\n"
+        ".func (.param .b64 result) twice(.param .b64 x, .param .b64 y)\n{\n.reg .f64 %x<3>; .reg "
+        ".pred %p;\nld.param.f64 %x0, [x];\n"
+        "ld.param.f64 %x1, [y];\nsetp.gt.f64 %p, %x0, 0d0000000000000000;\n@%p bra $go;\nmov.f64 "
+        "%x2, %x0;\nbra.uni $end;\n"
         "$go:\nadd.f64 %x2, %x0, %x1;\n$end:\nst.param.f64 [result+0], %x2;\nret;\n}\n";
     DeviceArray<double> out(1);
     run_text(text, {nullptr, out.data()});
@@ -109,7 +144,8 @@ TEST_SUITE("ptx_control") {
 
   TEST_CASE("every form is tested by one of the suites") {
     const std::regex tested(
-        "(add|sub|mul|mad|div|rem|min|max|abs|neg|and|or|xor|not|shl|shr|prmt|bfi|setp|selp|fma|rcp|sqrt|ex2|cvt|cvta|mov|ld|st|atom|"
+        "(add|sub|mul|mad|div|rem|min|max|abs|neg|and|or|xor|not|shl|shr|prmt|bfi|setp|selp|fma|"
+        "rcp|sqrt|ex2|cvt|cvta|mov|ld|st|atom|"
         "cp|mma|ldmatrix|shfl|bar|bra|ret|exit|membar|fence|griddepcontrol|nop)([. ].*)?");
     for (const auto& [name, form] : llmc_ptx::FormTable::all().forms()) {
       CAPTURE(name);
@@ -122,28 +158,45 @@ TEST_SUITE("ptx_control") {
 TEST_SUITE("ptx_faults") {
   TEST_CASE("an unknown form, operand or label is an error when the kernel is read") {
     Rig rig;
-    expect_part(rig.fault("add.s33 %r0, %r1, %r2;\nret;"), "line 13: the executor does not know the form 'add.s33': add.s33 %r0, %r1, %r2");
+    expect_part(rig.fault("add.s33 %r0, %r1, %r2;\nret;"),
+                "line 13: the executor does not know the form 'add.s33': add.s33 %r0, %r1, %r2");
     expect_part(rig.fault("add.s32 %r0, %r1;\nret;"), "another number of operands");
     expect_part(rig.fault("add.s32 %r0, %r1, %d1;\nret;"), "the register %d1 has another width");
-    expect_part(rig.fault("add.s32 %r0, %r1, nothing;\nret;"), "'nothing' is neither a register nor a name nor a number");
+    expect_part(rig.fault("add.s32 %r0, %r1, nothing;\nret;"),
+                "'nothing' is neither a register nor a name nor a number");
     expect_part(rig.fault("cvt.u64.u32 %r0, %r1;\nret;"), "registers of these widths");
     expect_part(fault_of("no PTX", {}), "it has no .version");
   }
 
   TEST_CASE("accesses that are misaligned, or outside memory, name statement, block and thread") {
     Rig rig;
-    const std::string misaligned = rig.fault("add.s64 %d0, %in, 2;\nsetp.eq.u32 %p0, %lane, 7;\n@%p0 ld.global.u32 %r0, [%d0];\nret;");
+    const std::string misaligned = rig.fault(
+        "add.s64 %d0, %in, 2;\nsetp.eq.u32 %p0, %lane, 7;\n@%p0 ld.global.u32 %r0, [%d0];\nret;");
     expect_part(misaligned, "test, block (0, 0, 0), thread 7: a misaligned access of 4 bytes");
     expect_part(misaligned, "in ld.global.u32 at line 15 of test.ptx");
-    expect_part(rig.fault("ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%in+4];\nret;"), "misaligned access of 16 bytes");
+    expect_part(rig.fault("ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%in+4];\nret;"),
+                "misaligned access of 16 bytes");
     expect_part(rig.fault("ld.global.u32 %r0, [%in+256];\nret;"), "which is in no allocation");
-    expect_part(rig.fault("ld.global.v2.u32 {%r0, %r1}, [%in+256];\nret;"), "which is in no allocation");
-    expect_part(rig.fault("mov.u64 %d0, 64;\nst.global.u32 [%d0], %lane;\nret;"), "at the address 0x40, which is in no allocation");
-    expect_part(rig.fault("st.shared.u32 [128], %lane;\nret;", 32, 128), "at 128 of the block's shared memory, which has 128 bytes");
-    expect_part(rig.fault("mov.u64 %d0, dynamic;\ncvta.shared.u64 %d0, %d0;\nst.u32 [%d0+4096], %lane;\nret;", 32, 128), "shared memory");
-    expect_part(rig.fault("ld.param.u64 %d0, [p1+8];\nret;"), "of the parameters, which has 16 bytes");
-    expect_part(rig.fault("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [8];\nret;", 32, 512), "misaligned access of 16 bytes");
-    expect_part(rig.fault("mov.u32 %r0, 8;\ncp.async.cg.shared.global [%r0], [%in], 16, 16;\nret;", 32, 512), "misaligned");
+    expect_part(rig.fault("ld.global.v2.u32 {%r0, %r1}, [%in+256];\nret;"),
+                "which is in no allocation");
+    expect_part(rig.fault("mov.u64 %d0, 64;\nst.global.u32 [%d0], %lane;\nret;"),
+                "at the address 0x40, which is in no allocation");
+    expect_part(rig.fault("st.shared.u32 [128], %lane;\nret;", 32, 128),
+                "at 128 of the block's shared memory, which has 128 bytes");
+    expect_part(
+        rig.fault(
+            "mov.u64 %d0, dynamic;\ncvta.shared.u64 %d0, %d0;\nst.u32 [%d0+4096], %lane;\nret;", 32,
+            128),
+        "shared memory");
+    expect_part(rig.fault("ld.param.u64 %d0, [p1+8];\nret;"),
+                "of the parameters, which has 16 bytes");
+    expect_part(
+        rig.fault("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [8];\nret;", 32,
+                  512),
+        "misaligned access of 16 bytes");
+    expect_part(rig.fault("mov.u32 %r0, 8;\ncp.async.cg.shared.global [%r0], [%in], 16, 16;\nret;",
+                          32, 512),
+                "misaligned");
   }
 
   TEST_CASE("memory that was freed is in no allocation") {
@@ -153,29 +206,46 @@ TEST_SUITE("ptx_faults") {
       const auto freed = std::make_unique<DeviceArray<std::uint32_t>>(64);
       gone = freed->data();
     }
-    expect_part(fault_of(body("ld.global.u32 %r0, [%in];\nret;"), {gone, rig.out.data()}), "which is in no allocation");
+    expect_part(fault_of(body("ld.global.u32 %r0, [%in];\nret;"), {gone, rig.out.data()}),
+                "which is in no allocation");
   }
 
   TEST_CASE("collectives of a warp must have all lanes of their mask, and no other") {
     Rig rig;
     const std::string half = "setp.lt.u32 %p0, %lane, 16;\n@%p0 bra $in;\nbra.uni $out;\n$in:\n";
     const std::string end = "\n$out:\nret;";
-    expect_part(rig.fault(half + "shfl.sync.idx.b32 %r0|%p1, %lane, 0, 31, -1;" + end), "shfl waits for a lane that is elsewhere");
+    expect_part(rig.fault(half + "shfl.sync.idx.b32 %r0|%p1, %lane, 0, 31, -1;" + end),
+                "shfl waits for a lane that is elsewhere");
     CHECK(rig.fault(half + "shfl.sync.idx.b32 %r0|%p1, %lane, 0, 31, 65535;" + end).empty());
-    expect_part(rig.fault(half + "shfl.sync.idx.b32 %r0|%p1, %lane, 0, 31, 255;" + end), "shfl by a lane that its mask lacks");
-    expect_part(rig.fault(half + "shfl.sync.idx.b32 %r0|%p1, %lane, 20, 31, 65535;" + end), "shfl from a lane that does not take part");
-    expect_part(rig.fault(half + "bar.warp.sync -1;" + end), "bar.warp.sync waits for a lane that is elsewhere");
-    expect_part(rig.fault("shl.b32 %r0, 1, %lane;\nbar.warp.sync %r0;\nret;"), "with another mask than other lanes");
-    expect_part(rig.fault(half + "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [0];" + end, 32, 512), "ldmatrix by a part of a warp");
-    expect_part(rig.fault(half + "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r0, %r1, %r2, %r3}, {%r4, %r5, %r6, %r7}, {%r8, %r9}, {%r0, %r1, %r2, %r3};" + end),
-              "mma by a part of a warp");
+    expect_part(rig.fault(half + "shfl.sync.idx.b32 %r0|%p1, %lane, 0, 31, 255;" + end),
+                "shfl by a lane that its mask lacks");
+    expect_part(rig.fault(half + "shfl.sync.idx.b32 %r0|%p1, %lane, 20, 31, 65535;" + end),
+                "shfl from a lane that does not take part");
+    expect_part(rig.fault(half + "bar.warp.sync -1;" + end),
+                "bar.warp.sync waits for a lane that is elsewhere");
+    expect_part(rig.fault("shl.b32 %r0, 1, %lane;\nbar.warp.sync %r0;\nret;"),
+                "with another mask than other lanes");
+    expect_part(
+        rig.fault(
+            half + "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [0];" + end, 32,
+            512),
+        "ldmatrix by a part of a warp");
+    expect_part(rig.fault(half +
+                          "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r0, %r1, %r2, %r3}, "
+                          "{%r4, %r5, %r6, %r7}, {%r8, %r9}, {%r0, %r1, %r2, %r3};" +
+                          end),
+                "mma by a part of a warp");
   }
 
   TEST_CASE("a barrier that a part of a warp reaches, or two barriers at a time") {
     Rig rig;
-    expect_part(rig.fault("setp.lt.u32 %p0, %lane, 16;\n@%p0 bra $in;\nbra.uni $out;\n$in:\nbar.sync 0;\n$out:\nret;"),
-              "a barrier of the block, reached by a part of a warp in bar.sync");
-    const std::string other = rig.fault("setp.lt.u32 %p0, %lane, 32;\n@%p0 bra $in;\nbar.sync 1;\nbra.uni $out;\n$in:\nbar.sync 0;\n$out:\nret;", 64);
+    expect_part(rig.fault("setp.lt.u32 %p0, %lane, 16;\n@%p0 bra $in;\nbra.uni "
+                          "$out;\n$in:\nbar.sync 0;\n$out:\nret;"),
+                "a barrier of the block, reached by a part of a warp in bar.sync");
+    const std::string other = rig.fault(
+        "setp.lt.u32 %p0, %lane, 32;\n@%p0 bra $in;\nbar.sync 1;\nbra.uni $out;\n$in:\nbar.sync "
+        "0;\n$out:\nret;",
+        64);
     expect_part(other, "waits at another one, at line ");
     // Warps that have ended do not count.
     CHECK(rig.fault("setp.lt.u32 %p0, %lane, 32;\n@%p0 ret;\nbar.sync 0;\nret;", 64).empty());
@@ -183,8 +253,14 @@ TEST_SUITE("ptx_faults") {
 
   TEST_CASE("copies that are pending at the end, or larger than 16 bytes") {
     Rig rig;
-    expect_part(rig.fault("cp.async.cg.shared.global [0], [%in], 16, 16;\ncp.async.commit_group;\nret;", 32, 512), "copies of cp.async are pending at the end");
-    expect_part(rig.fault("cp.async.cg.shared.global [0], [%in], 16, 17;\nret;", 32, 512), "a copy of more than 16 bytes");
-    expect_part(rig.fault("setp.lt.u32 %p0, %lane, 16;\n@%p0 bra $in;\nbra.uni $out;\n$in:\ncp.async.commit_group;\n$out:\nret;"), "a commit of copies by a part of a warp");
+    expect_part(
+        rig.fault("cp.async.cg.shared.global [0], [%in], 16, 16;\ncp.async.commit_group;\nret;", 32,
+                  512),
+        "copies of cp.async are pending at the end");
+    expect_part(rig.fault("cp.async.cg.shared.global [0], [%in], 16, 17;\nret;", 32, 512),
+                "a copy of more than 16 bytes");
+    expect_part(rig.fault("setp.lt.u32 %p0, %lane, 16;\n@%p0 bra $in;\nbra.uni "
+                          "$out;\n$in:\ncp.async.commit_group;\n$out:\nret;"),
+                "a commit of copies by a part of a warp");
   }
 }

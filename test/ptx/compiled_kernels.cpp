@@ -1,11 +1,13 @@
 // Runs the launches of a host build by what nvcc compiled (llmc/device/host/compiled_kernels.h).
 //
-// From the environment: LLMC_PTX, the folder of PTX [build/ptx/90a]; LLMC_PTX_SEED, which decides
-// what the manual of PTX leaves open [1]; LLMC_PTX_COUNTS, a file to which each kernel's counts are
-// appended at the end; LLMC_PTX_ONLY, a part of the names of kernels: the host executor runs all
-// others, which helps to find the kernel that differs; LLMC_PTX_ONCE=1, to run each kind of launch
-// once and to leave out later ones with the same kernel, threads and shared memory, whose results
-// are then missing.
+// From the environment:
+//   LLMC_PTX         the folder of PTX [build/ptx/90a]
+//   LLMC_PTX_SEED    decides what the manual of PTX leaves open [1]
+//   LLMC_PTX_COUNTS  a file, to which each kernel's counts are appended at the end: launches,
+//                    instructions of warps and of threads, seconds, name
+//   LLMC_PTX_ONLY    a part of the names of kernels: the host executor runs all others, which helps
+//   to
+//                    find the kernel that differs
 #include "llmc/device/host/compiled_kernels.h"
 
 #include <dlfcn.h>
@@ -15,9 +17,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
-#include <tuple>
 
 #include "llmc/base/error.h"
 #include "test/ptx/grid.h"
@@ -70,7 +70,6 @@ class Executor {
     llmc::require(bytes == program->parameter_bytes,
                   name + " has parameters of " + std::to_string(program->parameter_bytes) +
                       " bytes, and arguments of " + std::to_string(bytes));
-    if (is_repeated(launch)) return true;
     const auto start = std::chrono::steady_clock::now();
     const Counts counts =
         run_grid(*program,
@@ -92,13 +91,7 @@ class Executor {
   Executor()
       : library_(environment("LLMC_PTX", "build/ptx/90a")),
         seed_(std::stoull(environment("LLMC_PTX_SEED", "1"))),
-        only_(environment("LLMC_PTX_ONLY", "")),
-        once_(environment("LLMC_PTX_ONCE", "0") == "1") {}
-
-  bool is_repeated(const llmc::host::CompiledLaunch& launch) {
-    const std::scoped_lock lock(mutex_);
-    return once_ && !seen_.emplace(launch.kernel, launch.block_threads, launch.shared_bytes).second;
-  }
+        only_(environment("LLMC_PTX_ONLY", "")) {}
 
   const std::string& name_of(const void* kernel) {
     const std::scoped_lock lock(mutex_);
@@ -113,11 +106,9 @@ class Executor {
   Library library_;
   std::uint64_t seed_;
   std::string only_;
-  bool once_;
   std::mutex mutex_;
   std::map<const void*, std::string> names_;
   std::map<std::string, Runs> runs_;
-  std::set<std::tuple<const void*, int, std::size_t>> seen_;
 };
 
 }  // namespace
