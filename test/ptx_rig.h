@@ -64,9 +64,9 @@ inline void run_text(const std::string& text, const std::vector<const void*>& pa
 
 // The message of the Error of a run; empty if there is none.
 inline std::string fault_of(const std::string& text, const std::vector<const void*>& parameters,
-                            int threads = 32, std::int64_t shared = 0) {
+                            int threads = 32, std::int64_t shared = 0, llmc_ptx::Dim3 grid = {}) {
   try {
-    run_text(text, parameters, threads, shared);
+    run_text(text, parameters, threads, shared, grid);
   } catch (const llmc::Error& error) {
     return error.what();
   }

@@ -279,7 +279,7 @@ TEST_SUITE("invariant_gemm_heads") {
       product.inp = make_tensor(static_cast<const float*>(memory.data()), 2, 8);
       product.weight = make_tensor(static_cast<const float*>(memory.data()), 8, 48);
       const auto numbers = make_tensor(codes.data() + offset, 2, 3, 16);
-      const auto scales = make_tensor(has_scales ? memory.data() : nullptr, 2, 3, NH);
+      const auto scales = make_tensor(has_scales ? memory.data() + 3072 : nullptr, 2, 3, NH);
       return complaint([&] {
         invariant_gemm_qkv<float, std::int8_t>(
             make_tensor(memory.data() + 1024, 2, 16), {numbers, scales}, {numbers, scales}, {},

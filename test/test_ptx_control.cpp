@@ -253,14 +253,93 @@ TEST_SUITE("ptx_faults") {
 
   TEST_CASE("copies that are pending at the end, or larger than 16 bytes") {
     Rig rig;
-    expect_part(
-        rig.fault("cp.async.cg.shared.global [0], [%in], 16, 16;\ncp.async.commit_group;\nret;", 32,
-                  512),
-        "copies of cp.async are pending at the end");
+    expect_part(rig.fault("shl.b32 %r0, %lane, 4;\ncp.async.cg.shared.global [%r0], [%in], 16, "
+                          "16;\ncp.async.commit_group;\nret;",
+                          32, 512),
+                "copies of cp.async are pending at the end");
     expect_part(rig.fault("cp.async.cg.shared.global [0], [%in], 16, 17;\nret;", 32, 512),
                 "a copy of more than 16 bytes");
     expect_part(rig.fault("setp.lt.u32 %p0, %lane, 16;\n@%p0 bra $in;\nbra.uni "
                           "$out;\n$in:\ncp.async.commit_group;\n$out:\nret;"),
                 "a commit of copies by a part of a warp");
+  }
+
+  TEST_CASE("races in shared memory: only barriers order, of the block or of the warp") {
+    Rig rig;
+    // Each thread writes its word and reads the one of a thread `distance` lanes away.
+    const auto text = [](const std::string& between, int distance) {
+      return "shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %lane;\n" + between +
+             "\nxor.b32 %r2, %r1, " + std::to_string(4 * distance) +
+             ";\nld.shared.u32 %r3, [%r2];\nst.global.u32 [%out], %r3;\nret;";
+    };
+    const std::string shuffle = "shfl.sync.bfly.b32 %r4|%p1, %lane, 1, 31, -1;";
+    expect_part(rig.fault(text("", 1), 32, 512), "a race: a read, and a write of thread");
+    expect_part(rig.fault(text(shuffle, 1), 32, 512), "a race: a read, and a write of thread");
+    CHECK(rig.fault(text("bar.warp.sync -1;", 1), 32, 512).empty());
+    expect_part(rig.fault(text("bar.warp.sync -1;", 32), 64, 512), "a race: a ");
+    CHECK(rig.fault(text("bar.sync 0;", 32), 64, 512).empty());
+    // A write after reads, and two writes.
+    const std::string after = "bar.sync 0;\nld.shared.u32 %r3, [0];\n";
+    const std::string write =
+        "setp.eq.u32 %p2, %lane, 40;\nadd.s32 %r5, %lane, 1;\n@%p2 st.shared.u32 [0], %r5;\nret;";
+    expect_part(rig.fault(after + write, 64, 512), "a race: a write, and read");
+    CHECK(rig.fault(after + "bar.sync 0;\n" + write, 64, 512).empty());
+    expect_part(rig.fault("st.shared.u32 [0], %lane;\nret;", 32, 512),
+                "a race: a write, and a write of thread");
+    CHECK(rig.fault("mov.u32 %r1, 7;\nst.shared.u32 [0], %r1;\nret;", 32, 512).empty());
+    // The bytes of ldmatrix and of asynchronous copies count, too.
+    expect_part(
+        rig.fault("shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %r1;\nshl.b32 %r2, %lane, "
+                  "4;\nand.b32 %r2, %r2, 127;\n"
+                  "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r3, %r4, %r5, %r6}, [%r2];\nret;",
+                  32, 512),
+        "a race: a read");
+    expect_part(
+        rig.fault("shl.b32 %r1, %lane, 4;\ncp.async.cg.shared.global [%r1], [%in], 16, "
+                  "16;\ncp.async.commit_group;\n"
+                  "cp.async.wait_group 0;\nxor.b32 %r2, %r1, 16;\nld.shared.u32 %r3, [%r2];\nret;",
+                  32, 512),
+        "a race: a read, and a write of thread");
+  }
+
+  TEST_CASE("races between blocks: the last block sees others by fence, atomic and fence") {
+    DeviceArray<std::uint32_t> data(64), counter(1);
+    // Each block writes a word; the block that arrives last adds all of them.
+    const auto fault = [&](const std::string& barrier, const std::string& first,
+                           const std::string& second) {
+      std::ranges::fill(data.data(), data.data() + 64, 0xFFFFu);
+      counter[0] = 0;
+      const std::string text = kernel_text(
+          ".reg .b64 %data, %counter, %at, %own; .reg .b32 %lane, %b, %n, %old, %x; .reg .pred %p, "
+          "%last;\n"
+          "ld.param.u64 %data, [p0];\nld.param.u64 %counter, [p1];\nmov.u32 %lane, "
+          "%tid.x;\nmov.u32 %b, %ctaid.x;\n"
+          "mul.wide.u32 %at, %b, 4;\nadd.s64 %own, %data, %at;\nsetp.ne.u32 %p, %lane, 40;\n@!%p "
+          "st.global.u32 [%own], %b;\n" +
+              barrier + "\nsetp.ne.u32 %p, %lane, 0;\n@%p bra $end;\n" + first +
+              "\natom.global.add.u32 %old, [%counter], 1;\n" + second +
+              "\nsetp.ne.u32 %last, %old, 3;\n@%last bra $end;\nld.global.u32 %x, "
+              "[%data];\nld.global.u32 %x, [%data+4];\n"
+              "ld.global.u32 %x, [%data+8];\nld.global.u32 %x, [%data+12];\n$end:\nret;",
+          2);
+      const std::vector<const void*> parameters = {data.data(), counter.data()};
+      try {
+        run_text(text, parameters, 64, 0, {.x = 4});
+      } catch (const llmc::Error& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    CHECK(fault("bar.sync 0;", "membar.gl;", "membar.gl;").empty());
+    expect_part(fault("bar.sync 0;", "", "membar.gl;"), "a race: a read, and a write of block");
+    expect_part(fault("bar.sync 0;", "membar.gl;", ""), "a race: a read, and a write of block");
+    expect_part(fault("", "membar.gl;", "membar.gl;"), "a race: a read, and a write of block");
+    // Two blocks write one word.
+    const std::string both = kernel_text(
+        ".reg .b64 %d; .reg .b32 %b;\nld.param.u64 %d, [p0];\nmov.u32 %b, %ctaid.x;\n"
+        "st.global.u32 [%d], %b;\nret;",
+        1);
+    expect_part(fault_of(both, {data.data()}, 32, 0, {.x = 3}),
+                "a race: a write, and a write of block");
   }
 }

@@ -3,6 +3,7 @@
 // From the environment:
 //   LLMC_PTX         the folder of PTX [build/ptx/90a]
 //   LLMC_PTX_SEED    decides what the manual of PTX leaves open [1]
+//   LLMC_PTX_RACES   0: races are not checked, which is faster [1]
 //   LLMC_PTX_COUNTS  a file, to which each kernel's counts are appended at the end: launches,
 //                    instructions of warps and of threads, seconds, name
 //   LLMC_PTX_ONLY    a part of the names of kernels: the host executor runs all others, which helps
@@ -75,7 +76,8 @@ class Executor {
         run_grid(*program,
                  {.grid = {launch.grid.x, launch.grid.y, launch.grid.z},
                   .threads = launch.block_threads,
-                  .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes)},
+                  .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes),
+                  .checks_races = checks_races_},
                  launch.arguments.data(), seed_);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     const std::scoped_lock lock(mutex_);
@@ -91,7 +93,8 @@ class Executor {
   Executor()
       : library_(environment("LLMC_PTX", "build/ptx/90a")),
         seed_(std::stoull(environment("LLMC_PTX_SEED", "1"))),
-        only_(environment("LLMC_PTX_ONLY", "")) {}
+        only_(environment("LLMC_PTX_ONLY", "")),
+        checks_races_(environment("LLMC_PTX_RACES", "1") != "0") {}
 
   const std::string& name_of(const void* kernel) {
     const std::scoped_lock lock(mutex_);
@@ -106,6 +109,7 @@ class Executor {
   Library library_;
   std::uint64_t seed_;
   std::string only_;
+  bool checks_races_;
   std::mutex mutex_;
   std::map<const void*, std::string> names_;
   std::map<std::string, Runs> runs_;

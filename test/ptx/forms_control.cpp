@@ -5,6 +5,7 @@
 
 #include "llmc/base/error.h"
 #include "test/ptx/lanes.h"
+#include "test/ptx/races.h"
 
 namespace llmc_ptx {
 
@@ -72,6 +73,11 @@ void shuffle(Warp& warp, const Instruction& i) {
 
 void warp_barrier(Warp& warp, const Instruction& i) {
   require_members(warp, i.operands[0], "bar.warp.sync");
+  if (SharedRaces* races = warp.block().shared_races) races->warp_barrier(warp.index());
+}
+
+void fence(Warp& warp, const Instruction&) {
+  if (GlobalRaces* races = warp.block().global_races) races->fence(warp.index());
 }
 
 // Orders nothing here: lanes and warps run one after the other.
@@ -98,9 +104,8 @@ void add_control_forms(FormTable& table) {
   table.add({.name = "bar.sync", .section = "9.7.13.1", .operands = "i", .kind = Kind::barrier});
   table.add(
       {.name = "bar.red.or.pred", .section = "9.7.13.1", .operands = "Pip", .kind = Kind::barrier});
-  table.add({.name = "membar.gl", .section = "9.7.13.4", .operands = "", .run = no_operation});
-  table.add(
-      {.name = "fence.acq_rel.gpu", .section = "9.7.13.4", .operands = "", .run = no_operation});
+  table.add({.name = "membar.gl", .section = "9.7.13.4", .operands = "", .run = fence});
+  table.add({.name = "fence.acq_rel.gpu", .section = "9.7.13.4", .operands = "", .run = fence});
   table.add(
       {.name = "griddepcontrol.wait", .section = "9.7.13.13", .operands = "", .run = no_operation});
   table.add({.name = "griddepcontrol.launch_dependents",

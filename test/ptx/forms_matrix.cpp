@@ -131,6 +131,9 @@ void load_matrices(Warp& warp, const Instruction& i) {
   for (std::size_t lane = 0; lane < kLanes; ++lane)
     addresses[lane] = static_cast<U64>(bases[lane]) + static_cast<U64>(i.offset);
   const Places places = find_places(warp, Space::shared, addresses, 16);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    note_read(warp, lane, places[static_cast<std::size_t>(lane)], 16);
+  }
   U16 matrices[4][8][8];
   for (std::size_t lane = 0; lane < kLanes; ++lane)
     std::memcpy(matrices[lane / 8][lane % 8], places[lane], 16);

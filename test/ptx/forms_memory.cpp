@@ -5,6 +5,7 @@
 
 #include "test/ptx/lanes.h"
 #include "test/ptx/memory.h"
+#include "test/ptx/races.h"
 
 namespace llmc_ptx {
 
@@ -37,6 +38,11 @@ void load(Warp& warp, const Instruction& i) {
   const auto space = static_cast<Space>(i.immediate);
   const Places places =
       find_places(warp, space, addresses_of<B>(warp, i.operands[N], i.offset), N * sizeof(T));
+  if (warp.block().shared_races != nullptr) {
+    for_active(warp, [&](int lane) {
+      note_read(warp, lane, places[static_cast<std::size_t>(lane)], N * sizeof(T));
+    });
+  }
   if (N == 1 && sizeof(T) == sizeof(R) && is_contiguous(warp, places, sizeof(T))) {
     std::memcpy(warp.lanes<R>(i.operands[0]), places[0], kLanes * sizeof(T));
     return;
@@ -55,7 +61,8 @@ void store(Warp& warp, const Instruction& i) {
   const auto space = static_cast<Space>(i.immediate);
   const Places places =
       find_places(warp, space, addresses_of<B>(warp, i.operands[0], i.offset), N * sizeof(T));
-  if (N == 1 && sizeof(T) == sizeof(R) && is_contiguous(warp, places, sizeof(T))) {
+  const bool is_checked = warp.block().shared_races != nullptr;
+  if (!is_checked && N == 1 && sizeof(T) == sizeof(R) && is_contiguous(warp, places, sizeof(T))) {
     std::memcpy(places[0], warp.lanes<R>(i.operands[1]), kLanes * sizeof(T));
     return;
   }
@@ -64,6 +71,10 @@ void store(Warp& warp, const Instruction& i) {
   for_active(warp, [&](int lane) {
     T values[N];
     for (int n = 0; n < N; ++n) values[n] = static_cast<T>(in[n][lane]);
+    std::byte* const place = places[static_cast<std::size_t>(lane)];
+    if (is_checked && std::memcmp(place, values, sizeof values) != 0) {
+      note_write(warp, lane, place, sizeof values);
+    }
     std::memcpy(places[static_cast<std::size_t>(lane)], values, sizeof values);
   });
 }
@@ -143,6 +154,9 @@ void atomic_add(Warp& warp, const Instruction& i) {
   for_active(warp, [&](int lane) {
     auto* const at = reinterpret_cast<U32*>(places[static_cast<std::size_t>(lane)]);
     out[lane] = __atomic_fetch_add(at, in[lane], __ATOMIC_SEQ_CST);
+    if (GlobalRaces* races = warp.block().global_races) {
+      races->atomic(warp.index(), reinterpret_cast<std::uintptr_t>(at));
+    }
   });
 }
 
@@ -170,8 +184,10 @@ void copy_async(Warp& warp, const Instruction& i) {
   for_active(warp, [&](int lane) {
     const auto l = static_cast<std::size_t>(lane);
     std::memset(to[l], 0xA1, kBytes);
+    note_write(warp, lane, to[l], kBytes);
+    if (sizes[lane] > 0) note_read(warp, lane, from[l], sizes[lane]);
     warp.open_copies().push_back(
-        {to[l], from[l], sizes[lane], static_cast<U32>(kBytes) - sizes[lane]});
+        {lane, to[l], from[l], sizes[lane], static_cast<U32>(kBytes) - sizes[lane]});
   });
 }
 

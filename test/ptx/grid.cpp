@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/device/math.h"
 #include "test/ptx/forms.h"
+#include "test/ptx/races.h"
 #include "test/ptx/random.h"
 
 namespace llmc_ptx {
@@ -41,7 +43,18 @@ class BlockRunner {
               program.shared_bytes + shape.dynamic_shared_bytes};
   }
 
+  // Later blocks check races, in global memory with the blocks that `global` knows.
+  void check_races(GlobalRaces& global) {
+    shared_races_.emplace(block_.shared_bytes, num_warps_);
+    block_.shared_races = &*shared_races_;
+    block_.global_races = &global;
+  }
+
   Counts run(std::int64_t number) {
+    if (shared_races_) {
+      shared_races_->start_block();
+      block_.global_races->start_block(number, num_warps_);
+    }
     const Dim3& grid = block_.grid;
     block_.index = {number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y};
     std::memset(block_.shared, 0xA1, static_cast<std::size_t>(block_.shared_bytes));
@@ -87,6 +100,10 @@ class BlockRunner {
       any = any || ((barrier.negates_source ? ~bits : bits) & warp.live()) != 0;
     }
     if (first == nullptr) return false;
+    if (shared_races_) {
+      shared_races_->block_barrier();
+      block_.global_races->block_barrier();
+    }
     for (Warp& warp : warps_) {
       if (warp.state() != Warp::State::at_barrier) continue;
       if (reduces) warp.predicate(warp.barrier().operands[0]) = any ? ~0u : 0u;
@@ -104,6 +121,7 @@ class BlockRunner {
   int num_warps_;
   AlignedBytes registers_;
   std::vector<Warp> warps_;
+  std::optional<SharedRaces> shared_races_;
 };
 
 }  // namespace
@@ -111,6 +129,8 @@ class BlockRunner {
 Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters,
                 std::uint64_t seed) {
   BlockRunner runner(program, shape, parameters, seed);
+  GlobalRaces global;
+  if (shape.checks_races) runner.check_races(global);
   Counts all;
   for (const std::int64_t number : shuffled(shape.grid.x * shape.grid.y * shape.grid.z, seed, 0)) {
     const Counts counts = runner.run(number);

@@ -13,6 +13,7 @@ struct LaunchShape {
   Dim3 grid;
   int threads = 0;
   std::int64_t dynamic_shared_bytes = 0;
+  bool checks_races = true;
 };
 
 struct Counts {

@@ -1,6 +1,9 @@
 #include "test/ptx/memory.h"
 
 #include <algorithm>
+#include <optional>
+
+#include "test/ptx/races.h"
 
 namespace llmc_ptx {
 
@@ -107,6 +110,52 @@ std::byte* place_of(Warp& warp, Space space, std::uint64_t address, std::uint64_
 }
 
 }  // namespace
+
+namespace {
+
+bool is_shared(const Block& block, const std::byte* place) {
+  return place >= block.shared && place < block.shared + block.shared_bytes;
+}
+bool is_private(Warp& warp, const std::byte* place) {
+  const Block& block = warp.block();
+  const std::int64_t local = block.program->local_bytes * kLanes;
+  return (place >= warp.local() && place < warp.local() + local) ||
+         (place >= block.parameters && place < block.parameters + block.program->parameter_bytes);
+}
+
+[[noreturn]] void race(const Warp& warp, const char* what, const std::string& other, int lane) {
+  warp.error(std::string("a race: ") + what + ", and " + other + ", which nothing orders,", lane);
+}
+
+}  // namespace
+
+void note_read(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
+  const Block& block = warp.block();
+  if (block.shared_races == nullptr) return;
+  std::optional<std::string> other;
+  if (is_shared(block, place)) {
+    other = block.shared_races->read(warp.index() * kLanes + lane, place - block.shared,
+                                     static_cast<std::int64_t>(bytes));
+  } else if (!is_private(warp, place)) {
+    other = block.global_races->read(warp.index(), reinterpret_cast<std::uintptr_t>(place),
+                                     static_cast<std::int64_t>(bytes));
+  }
+  if (other) race(warp, "a read", *other, lane);
+}
+
+void note_write(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
+  const Block& block = warp.block();
+  if (block.shared_races == nullptr) return;
+  std::optional<std::string> other;
+  if (is_shared(block, place)) {
+    other = block.shared_races->write(warp.index() * kLanes + lane, place - block.shared,
+                                      static_cast<std::int64_t>(bytes));
+  } else if (!is_private(warp, place)) {
+    other = block.global_races->write(warp.index(), reinterpret_cast<std::uintptr_t>(place),
+                                      static_cast<std::int64_t>(bytes));
+  }
+  if (other) race(warp, "a write", *other, lane);
+}
 
 Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses,
                    std::uint64_t bytes) {

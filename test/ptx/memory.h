@@ -34,6 +34,11 @@ enum class Space : std::uint8_t { generic, global, shared, local, param };
 // Where the bytes of each lane's access are; null for lanes that are not active.
 using Places = std::array<std::byte*, kLanes>;
 
+// Tells the checks of races that a lane reads or writes these bytes. Throws an Error if that is a
+// race.
+void note_read(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes);
+void note_write(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes);
+
 // Throws an Error for an access that is misaligned, or outside the allocations.
 Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses,
                    std::uint64_t bytes);

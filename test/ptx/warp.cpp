@@ -7,6 +7,7 @@
 
 #include "llmc/base/error.h"
 #include "test/ptx/forms.h"
+#include "test/ptx/memory.h"
 #include "test/ptx/random.h"
 
 namespace llmc_ptx {
@@ -136,6 +137,7 @@ void Warp::commit_copies() {
 void Warp::wait_for_copies(std::int64_t most) {
   while (static_cast<std::int64_t>(groups_.size()) > most) {
     for (const PendingCopy& copy : groups_.front()) {
+      note_write(*this, copy.lane, copy.destination, copy.bytes + copy.zeros);
       if (copy.bytes > 0) std::memcpy(copy.destination, copy.source, copy.bytes);
       std::memset(copy.destination + copy.bytes, 0, copy.zeros);
     }

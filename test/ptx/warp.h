@@ -30,6 +30,9 @@ struct Dim3 {
   std::int64_t x = 1, y = 1, z = 1;
 };
 
+class SharedRaces;
+class GlobalRaces;
+
 // A block, as its warps see it.
 struct Block {
   const Program* program = nullptr;
@@ -39,10 +42,13 @@ struct Block {
   const std::byte* parameters = nullptr;
   std::byte* shared = nullptr;
   std::int64_t shared_bytes = 0;
+  SharedRaces* shared_races = nullptr;  // both null: races are not checked
+  GlobalRaces* global_races = nullptr;
 };
 
 // Bytes that cp.async has requested.
 struct PendingCopy {
+  int lane;
   std::byte* destination;
   const std::byte* source;
   std::uint32_t bytes, zeros;  // of the source, and after them

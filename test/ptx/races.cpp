@@ -1,0 +1,115 @@
+#include "test/ptx/races.h"
+
+#include "test/ptx/program.h"
+
+namespace llmc_ptx {
+
+namespace {
+
+std::string access_of(const char* what, int thread) {
+  if (thread >= 0) return std::string("a ") + what + " of thread " + std::to_string(thread);
+  return std::string(what) + "s of several threads";
+}
+
+}  // namespace
+
+bool SharedRaces::is_ordered(std::uint64_t time, int warp, int thread) const {
+  if (time < block_time_) return true;
+  const int own = thread / kLanes;
+  return warp == own && time < warp_times_[static_cast<std::size_t>(own)];
+}
+
+bool SharedRaces::conflicts_with_readers(const Byte& byte, int thread) const {
+  if (byte.reader == kNone || byte.reader == thread) return false;
+  const int warp = byte.reader >= 0               ? byte.reader / kLanes
+                   : byte.reader == kSeveralWarps ? -1
+                                                  : kSeveral - byte.reader;
+  return !is_ordered(byte.read, warp, thread);
+}
+
+std::optional<std::string> SharedRaces::read(int thread, std::int64_t offset, std::int64_t count) {
+  const int warp = thread / kLanes;
+  for (std::int64_t i = offset; i < offset + count; ++i) {
+    Byte& byte = bytes_[static_cast<std::size_t>(i)];
+    if (byte.writer != kNone && byte.writer != thread &&
+        !is_ordered(byte.written, byte.writer / kLanes, thread)) {
+      return access_of("write", byte.writer);
+    }
+    const bool is_first = byte.reader == kNone || is_ordered(byte.read, kNone, thread);
+    if (is_first || byte.reader == thread) {
+      byte.reader = thread;
+    } else if (byte.reader != kSeveralWarps) {
+      const int other = byte.reader >= 0 ? byte.reader / kLanes : kSeveral - byte.reader;
+      byte.reader = other == warp ? kSeveral - warp : kSeveralWarps;
+    }
+    byte.read = time_;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> SharedRaces::write(int thread, std::int64_t offset, std::int64_t count) {
+  for (std::int64_t i = offset; i < offset + count; ++i) {
+    Byte& byte = bytes_[static_cast<std::size_t>(i)];
+    if (byte.writer != kNone && byte.writer != thread &&
+        !is_ordered(byte.written, byte.writer / kLanes, thread)) {
+      return access_of("write", byte.writer);
+    }
+    if (conflicts_with_readers(byte, thread)) return access_of("read", byte.reader);
+    byte.writer = thread;
+    byte.written = time_;
+    byte.reader = kNone;
+  }
+  return std::nullopt;
+}
+
+void GlobalRaces::start_block(std::int64_t block, int warps) {
+  block_ = block;
+  epoch_ = 1;
+  seen_.clear();
+  arriving_.clear();
+  fenced_.assign(static_cast<std::size_t>(warps), 0);
+}
+
+void GlobalRaces::fence(int warp) {
+  fenced_[static_cast<std::size_t>(warp)] = epoch_;
+  for (const auto& [block, moment] : arriving_) seen_[block] = moment;
+  arriving_.clear();
+}
+
+void GlobalRaces::atomic(int warp, std::uint64_t address) {
+  Moments& published = published_[address];
+  for (const auto& [block, moment] : published) arriving_[block] = moment;
+  const int fenced = fenced_[static_cast<std::size_t>(warp)];
+  if (fenced > 0) published[block_] = {block_, fenced, warp};
+}
+
+bool GlobalRaces::sees(const Moment& moment) const {
+  if (moment.block == kNone || moment.block == block_) return true;
+  const auto seen = seen_.find(moment.block);
+  if (seen == seen_.end()) return false;
+  return moment.epoch < seen->second.epoch ||
+         (moment.epoch == seen->second.epoch && moment.warp == seen->second.warp);
+}
+
+std::optional<std::string> GlobalRaces::read(int warp, std::uint64_t address, std::int64_t count) {
+  for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
+    Byte& byte = words_[at / 4][at % 4];
+    if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
+    const bool is_alone = byte.read.block == kNone || byte.read.block == block_;
+    byte.read = {is_alone ? block_ : kSeveral, epoch_, warp};
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> GlobalRaces::write(int warp, std::uint64_t address, std::int64_t count) {
+  for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
+    Byte& byte = words_[at / 4][at % 4];
+    if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
+    if (byte.read.block == kSeveral) return "reads of several blocks";
+    if (!sees(byte.read)) return "a read of block " + std::to_string(byte.read.block);
+    byte.written = {block_, epoch_, warp};
+  }
+  return std::nullopt;
+}
+
+}  // namespace llmc_ptx
