@@ -521,6 +521,11 @@ $(PTX)/launches.ptx: dev/launches.cu build/host/ops.h $(PTX)/commands | $(CHECKE
 $(PTX)/product_instances.ptx: test/product_instances.cu $(PTX)/commands | $(CHECKED)
 	$(PTX_FLAGS) $(DECLARE) -MMD -MP -MF $@.d -MT $@ $< -o $@
 ifneq ($(EXECUTE),)
+# Their tests compare the programs with those of the host.
+.PHONY: host-programs
+host-programs: build/host/libllmc.a | $(ORACLE)
+	+@$(MAKE) --no-print-directory DEVICE=host $(MAINS:%=build/host/%)
+$(MAINS:%=build/host/%): host-programs ;
 build/host/ops.h: FORCE
 	$(call list_ops,$(ALL_OPS))
 $(EXECUTE): $(HOST)/ptx/%.o: test/ptx/%.cpp $(HOST)/commands | $(CHECKED_TEST)
@@ -601,7 +606,7 @@ no-nvcc:
 	@echo "DEVICE=ptx needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%))) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
                    $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
                      $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))

@@ -32,7 +32,7 @@ if [ -n "${SANITIZE:-}" ]; then
 fi
 
 if [ -n "${PTX:-}" ]; then
-  export LLMC_TINY=${LLMC_TINY:-1} LLMC_PTX=$PTX
+  export LLMC_TINY=${LLMC_TINY:-1} LLMC_PTX=$PWD/$PTX
 fi
 
 finish() {
@@ -217,7 +217,7 @@ script() {
 [ -n "${TEST_JOBS:-}" ] || [ "$(basename "$out")" = cuda ] || jobs_at_once=$((jobs_at_once + 1))
 
 # Tests in Python: of planted faults, of the scripts, and of the programs as a user runs them.
-# Sanitized builds and those of PTX run only the doctest binary.
+# Sanitized builds run only the doctest binary, and those of PTX also a suite of their own.
 if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   if [ "$(basename "$out")" = host ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}
@@ -280,6 +280,10 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   script evaluation_programs test/test_evaluation_programs.py "$out" ${case_filter:+"$case_filter"}
   script peers test/test_peers.py "$out" ${case_filter:+"$case_filter"}
   script distributed_peers test/test_distributed_peers.py "$out" ${case_filter:+"$case_filter"}
+fi
+
+if [ -n "${PTX:-}" ] && [ -z "${FILE:-}" ]; then
+  script ptx_programs test/test_ptx_programs.py "$out" ${case_filter:+"$case_filter"}
 fi
 
 while [ "$(running)" -gt 0 ]; do
