@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HOST = ROOT / "build/host"
 IS_LONG = os.environ.get("LLMC_LONG", "0") not in ("", "0")
 STEPS = 10
-# Of the losses of 10 steps. fp32: that of ranks against one rank. Half precision: tensor cores round the
+# Relative difference of the losses of 10 steps. fp32: that of ranks against one rank. Half precision: tensor cores round the
 # probabilities of attention, the host does not, so the losses differ by some units of 2^-8 or 2^-11 in single
 # logits, of which a mean over 512 tokens keeps a part.
 TOLERANCE = {"fp32": 2e-6, "bf16": 2e-3, "fp16": 3e-4}

@@ -34,7 +34,7 @@ std::string environment(const char* name, const char* otherwise) {
   return value != nullptr ? value : otherwise;
 }
 
-// What ran of a kernel.
+// The runs of a kernel.
 struct Runs {
   std::uint64_t launches = 0;
   Counts counts;

@@ -88,13 +88,13 @@ void ControlFlow::find_post_dominators() {
     changed = false;
     for (const int block : order) {
       if (block == count) continue;
-      int found = -1;
+      int common = -1;
       for (const int next : blocks_[static_cast<std::size_t>(block)].next) {
         if (post_dominators_[static_cast<std::size_t>(next)] < 0) continue;
-        found = found < 0 ? next : meet(found, next);
+        common = common < 0 ? next : meet(common, next);
       }
-      changed = changed || found != post_dominators_[static_cast<std::size_t>(block)];
-      post_dominators_[static_cast<std::size_t>(block)] = found;
+      changed = changed || common != post_dominators_[static_cast<std::size_t>(block)];
+      post_dominators_[static_cast<std::size_t>(block)] = common;
     }
   }
   std::replace(post_dominators_.begin(), post_dominators_.end(), -1, count);

@@ -19,9 +19,9 @@ namespace {
 
 // The number of a special register; std::nullopt for another operand.
 std::optional<std::size_t> special_number(const std::string& name) {
-  const auto found = std::ranges::find(kSpecialNames, name);
-  if (found == kSpecialNames.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - kSpecialNames.begin());
+  const auto entry = std::ranges::find(kSpecialNames, name);
+  if (entry == kSpecialNames.end()) return std::nullopt;
+  return static_cast<std::size_t>(entry - kSpecialNames.begin());
 }
 
 // An operand of an address: "[%rd1+8]".
@@ -160,8 +160,8 @@ class Decoder {
   }
 
   std::optional<Width> width_of(const std::string& name) const {
-    const auto found = function_.registers.find(name);
-    if (found != function_.registers.end()) return found->second;
+    const auto entry = function_.registers.find(name);
+    if (entry != function_.registers.end()) return entry->second;
     return std::nullopt;
   }
 

@@ -13,7 +13,7 @@ namespace llmc_ptx {
 
 namespace {
 
-// What a type of PTX is in C++. fp16 and bf16 are bits.
+// Types of PTX that C++ lacks, as bits.
 struct Fp16 {
   U16 bits;
 };

@@ -66,7 +66,7 @@ struct Absolute {
     return std::fabs(a);
   }
 };
-// Of a NaN and a number, the number; -0 is less than +0.
+// The smaller one; of a NaN and a number, the number. -0 is less than +0.
 struct Minimum {
   template <class T>
   static T apply(T a, T b) {

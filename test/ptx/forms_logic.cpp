@@ -70,7 +70,7 @@ void add_logic(FormTable& table, const char* section, const std::string& opcode)
       {.name = opcode + ".pred", .section = section, .operands = "Ppp", .run = predicates<Op>});
 }
 
-// Of ordered comparisons, those with a NaN are false; of unordered ones, true.
+// With a NaN, ordered comparisons are false, and unordered ones are true.
 template <class T, class Compare>
 void compare(Warp& warp, const Instruction& i) {
   const T* const a = warp.lanes<T>(i.operands[1]);

@@ -80,8 +80,8 @@ class BlockRunner {
   }
 
  private:
-  // Lets the warps go on that wait at a barrier; false if none does. Warps that have ended do not
-  // count.
+  // Lets the warps continue that wait at a barrier; false if none does. Warps that have ended do
+  // not count.
   bool pass_barrier() {
     const Warp* first = nullptr;
     bool any = false, reduces = false;

@@ -51,7 +51,7 @@ struct Instruction {
   int join = 0;                 // of a branch: where its two paths meet at the latest
 };
 
-// What only reports need.
+// The place of an instruction, which only reports need.
 struct Origin {
   const Form* form = nullptr;
   int line = 0;       // in the file of PTX

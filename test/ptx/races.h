@@ -1,8 +1,9 @@
 // Accesses to the same bytes that nothing orders.
 //
-// Threads of a block are ordered by its barriers, and those of a warp by bar.warp.sync; shfl, mma and
-// ldmatrix order nothing. Blocks are ordered only by the pattern of the last block: a barrier, a fence,
-// an atomic on the same counter, and a fence. A store that changes no byte counts as no access.
+// Threads of a block are ordered by its barriers, and those of a warp by bar.warp.sync; shfl, mma
+// and ldmatrix order nothing. Blocks are ordered only by the pattern of the last block: a barrier,
+// a fence, an atomic on the same counter, and a fence. A store that changes no byte counts as no
+// access.
 #pragma once
 
 #include <array>
@@ -29,7 +30,8 @@ class SharedRaces {
   std::optional<std::string> write(int thread, std::int64_t offset, std::int64_t count);
 
  private:
-  static constexpr int kNone = -1, kSeveralWarps = -2;  // kSeveral - warp: several threads of a warp
+  static constexpr int kNone = -1,
+                       kSeveralWarps = -2;  // kSeveral - warp: several threads of a warp
   static constexpr int kSeveral = -3;
 
   struct Byte {
@@ -45,8 +47,9 @@ class SharedRaces {
   std::vector<std::uint64_t> warp_times_;
 };
 
-// Global memory, in one launch. Blocks run one after the other. The barriers of a block cut its run into
-// epochs. A fence of a warp covers what its block did in earlier epochs, and what the warp did itself.
+// Global memory, in one launch. Blocks run one after the other. The barriers of a block cut its run
+// into epochs. A fence of a warp covers what its block did in earlier epochs, and what the warp did
+// itself.
 class GlobalRaces {
  public:
   void start_block(std::int64_t block, int warps);

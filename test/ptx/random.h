@@ -1,7 +1,8 @@
-// What the manual of PTX leaves open is a fixed function of the seed and of the place.
+// A fixed function of seed and place, for all that the manual of PTX leaves open.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace llmc_ptx {
 

@@ -43,8 +43,8 @@ void Warp::run() {
     const auto width = static_cast<std::uint64_t>(std::popcount(active_));
     const std::uint64_t before = num_instructions_;
     std::size_t at = static_cast<std::size_t>(path.next);
-    bool goes_on = true;
-    while (goes_on) {
+    bool is_straight = true;
+    while (is_straight) {
       const Instruction& instruction = code[at];
       if (instruction.is_join && static_cast<int>(at) == path.join) break;
       at_ = at;
@@ -73,7 +73,7 @@ void Warp::run() {
           } else {
             num_thread_instructions_ += (num_instructions_ - before) * width;
             step_branch(instruction, lanes);
-            goes_on = false;
+            is_straight = false;
           }
           break;
         case Kind::exit:
@@ -81,7 +81,7 @@ void Warp::run() {
             num_thread_instructions_ += (num_instructions_ - before) * width;
             path.next = static_cast<int>(at) + 1;
             end_lanes(lanes);
-            goes_on = false;
+            is_straight = false;
           } else {
             ++at;
           }
@@ -93,9 +93,9 @@ void Warp::run() {
           return;
       }
     }
-    if (!goes_on) continue;
+    if (!is_straight) continue;
     num_thread_instructions_ += (num_instructions_ - before) * width;
-    paths_.pop_back();  // the path below goes on at the join, with these lanes
+    paths_.pop_back();  // the path below continues at the join, with these lanes
   }
   if (has_pending_copies()) error("copies of cp.async are pending at the end");
   state_ = State::done;
@@ -105,16 +105,17 @@ void Warp::run() {
 // defined.
 void Warp::step_branch(const Instruction& instruction, std::uint32_t taken) {
   const std::uint32_t others = active_ & ~taken;
-  Path there = {taken, instruction.target, instruction.join};
-  Path here = {others, static_cast<int>(at_) + 1, instruction.join};
-  if ((mix(block_->seed, at_, static_cast<std::uint64_t>(index_)) & 1) != 0) std::swap(there, here);
+  Path branch = {taken, instruction.target, instruction.join};
+  Path rest = {others, static_cast<int>(at_) + 1, instruction.join};
+  if ((mix(block_->seed, at_, static_cast<std::uint64_t>(index_)) & 1) != 0)
+    std::swap(branch, rest);
   Path& below = paths_.back();
   if (instruction.join == below.join) {
     paths_.pop_back();  // nothing is left to run before the join of the path below
   } else {
     below.next = instruction.join;
   }
-  for (const Path& path : {there, here}) {
+  for (const Path& path : {branch, rest}) {
     if (path.next != path.join) paths_.push_back(path);
   }
 }

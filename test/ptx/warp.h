@@ -72,10 +72,10 @@ class Warp {
   void run();
 
   State state() const { return state_; }
-  // Of a warp at a barrier: its instruction.
+  // The instruction of a warp at a barrier.
   const Instruction& barrier() const { return block_->program->code[at_]; }
   std::size_t place() const { return at_; }
-  // Lets it go on after the barrier.
+  // Lets it continue after the barrier.
   void pass_barrier() {
     state_ = State::running;
     paths_.back().next = static_cast<int>(at_) + 1;

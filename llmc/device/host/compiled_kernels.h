@@ -32,7 +32,7 @@ struct CompiledLaunch {
 // an Error if a kernel of the engine has no PTX, or if its run is faulty.
 bool run_compiled(const CompiledLaunch& launch);
 
-// What kernels may access.
+// Memory that kernels may access.
 void add_device_memory(const void* memory, std::size_t bytes);
 void remove_device_memory(const void* memory);
 
