@@ -37,21 +37,22 @@ void launch(bool overlapped, void (*kernel)(Parameters...), Grid grid, int block
   using Bound = BoundKernel<Parameters...>;
   const Bound bound{kernel,
                     {static_cast<std::decay_t<Parameters>>(std::forward<Arguments>(arguments))...}};
-  CompiledLaunch compiled;
-  if constexpr (kGpuKernels) {
-    compiled = {
-        reinterpret_cast<const void*>(kernel), grid, block_threads, shared_bytes, overlapped, {}};
-    std::apply([&](const auto&... argument) { (compiled.add(argument), ...); }, bound.arguments);
-  }
   const auto run = [=](Block* block) {
-    if constexpr (kGpuKernels) {
-      if (run_compiled(compiled)) return;
-    }
     const Launch grid_launch{
         {&Bound::call, &bound}, {grid.x, grid.y, grid.z}, block_threads, shared_bytes, overlapped};
     block != nullptr ? run_grid_in(*block, grid_launch) : run_grid(grid_launch);
   };
-  stream.run_launch(run, overlapped);
+  if constexpr (kGpuKernels) {
+    CompiledLaunch compiled = {
+        reinterpret_cast<const void*>(kernel), grid, block_threads, shared_bytes, overlapped, {}};
+    std::apply([&](const auto&... argument) { (compiled.add(argument), ...); }, bound.arguments);
+    const auto run_either = [=](Block* block) {
+      if (!run_compiled(compiled)) run(block);
+    };
+    stream.run_launch(run_either, overlapped);
+  } else {
+    stream.run_launch(run, overlapped);
+  }
 }
 
 }  // namespace host
