@@ -584,26 +584,20 @@ $(CUDA_OUT)/tests: $(CUDA_TESTS) $(LIBRARY)
                      build/*/llmc/*/*.d build/*/llmc/*/*/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
+ifneq ($(and $(filter cuda ptx,$(DEVICE)),$(if $(NVCC),,none)),)
+test test-programs: no-nvcc
+.PHONY: no-nvcc
+no-nvcc:
+	@echo "DEVICE=$(DEVICE) needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
+endif
 # Suites that start the programs; they are in Python.
 PROGRAM_SUITES := %programs prepare tokenize_% run_view run_history run_export peers $(MPI_TESTS)
 ifeq ($(DEVICE),cuda)
 TEST_OUT := $(CUDA_OUT)
 TEST_PROGRAMS := $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(CUDA_BINS) $(HOST_BINS))
-ifeq ($(NVCC),)
-test test-programs: no-nvcc
-.PHONY: no-nvcc
-no-nvcc:
-	@echo "DEVICE=cuda needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
-endif
 else
 ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to run them on the GPU)
-endif
-ifeq ($(DEVICE)$(NVCC),ptx)
-test test-programs: no-nvcc
-.PHONY: no-nvcc
-no-nvcc:
-	@echo "DEVICE=ptx needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
 endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%))) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \

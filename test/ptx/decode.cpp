@@ -108,7 +108,7 @@ class Decoder {
   void place_variables(const Source& source) {
     for (const Variable& parameter : function_.parameters) {
       program_.parameter_bytes = llmc::round_up(program_.parameter_bytes, parameter.alignment);
-      program_.parameters[parameter.name] = addresses_[parameter.name] = program_.parameter_bytes;
+      addresses_[parameter.name] = program_.parameter_bytes;
       program_.parameter_bytes += parameter.bytes;
     }
     std::vector<const Variable*> dynamic;

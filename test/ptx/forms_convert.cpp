@@ -130,14 +130,10 @@ Run convert_by_width(const std::vector<Width>& widths) {
           return convert<To, From, kRounding, kSaturate, R, A>;
         }
       };
-      return widths[1] == Width::bits16   ? with_source.template operator()<U16>()
-             : widths[1] == Width::bits32 ? with_source.template operator()<U32>()
-                                          : with_source.template operator()<U64>();
+      return with_register(widths[1], with_source);
     }
   };
-  return widths[0] == Width::bits16   ? with_result.template operator()<U16>()
-         : widths[0] == Width::bits32 ? with_result.template operator()<U32>()
-                                      : with_result.template operator()<U64>();
+  return with_register(widths[0], with_result);
 }
 
 template <class To, class From, Rounding kRounding = Rounding::none, bool kSaturate = false>
@@ -177,13 +173,6 @@ void pack_halves(Warp& warp, const Instruction& i) {
   write_lanes(warp, warp.lanes<U32>(i.operands[0]),
               [=](int lane) { return U32{kNarrow(a[lane])} << 16 | kNarrow(b[lane]); });
 }
-
-struct Copy {
-  template <class T>
-  static T apply(T a) {
-    return a;
-  }
-};
 
 template <class T>
 void add_moves(FormTable& table, std::initializer_list<const char*> types) {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <string>
 
+#include "llmc/base/hash.h"
 #include "test/ptx/floats.h"
 #include "test/ptx/lanes.h"
-#include "test/ptx/random.h"
 
 namespace llmc_ptx {
 
@@ -99,8 +99,8 @@ void power_of_two(Warp& warp, const Instruction& i) {
     const float x = kFlush ? flush_subnormal(a[lane]) : a[lane];
     double power = std::exp2(double{x});
     if (seed != 0 && x != std::floor(x)) {
-      const U64 random = mix(seed, std::bit_cast<U32>(x));
-      power *= 1 + (static_cast<double>(random >> 11) * 0x1p-53 - 0.5) * 0x1p-22;
+      const U64 random = llmc::mix64(seed, std::bit_cast<U32>(x));
+      power *= 1 + (llmc::unit_interval(random) - 0.5) * 0x1p-22;
     }
     const auto result = static_cast<float>(power);
     return kFlush ? flush_subnormal(result) : result;

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "llmc/base/hash.h"
 #include "test/ptx/floats.h"
 #include "test/ptx/lanes.h"
 #include "test/ptx/memory.h"
-#include "test/ptx/random.h"
 
 namespace llmc_ptx {
 
@@ -23,7 +23,7 @@ struct SumOrder {
   bool truncates;  // the sum with the accumulator; else it is rounded to nearest
 
   explicit SumOrder(U64 seed) {
-    const U64 random = seed == 0 ? 0 : mix(seed, 0x6D6D61);
+    const U64 random = seed == 0 ? 0 : llmc::mix64(seed, 0x6D6D61);
     constexpr int kGroups[] = {16, 8, 4, 1};
     group = kGroups[random & 3];
     ascending = (random >> 2 & 1) == 0;
@@ -126,11 +126,8 @@ void mma_bytes(Warp& warp, const Instruction& i) {
 template <bool kTransposed, class B>
 void load_matrices(Warp& warp, const Instruction& i) {
   warp.require_whole("ldmatrix");
-  std::array<U64, kLanes> addresses;
-  const B* const bases = warp.lanes<B>(i.operands[4]);
-  for (std::size_t lane = 0; lane < kLanes; ++lane)
-    addresses[lane] = static_cast<U64>(bases[lane]) + static_cast<U64>(i.offset);
-  const Places places = find_places(warp, Space::shared, addresses, 16);
+  const Places places =
+      find_places(warp, Space::shared, addresses_of<B>(warp, i.operands[4], i.offset), 16);
   for (int lane = 0; lane < kLanes; ++lane) {
     note_read(warp, lane, places[static_cast<std::size_t>(lane)], 16);
   }

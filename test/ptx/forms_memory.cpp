@@ -11,18 +11,6 @@ namespace llmc_ptx {
 
 namespace {
 
-using Addresses = std::array<U64, kLanes>;
-
-template <class B>
-Addresses addresses_of(Warp& warp, Operand base, std::int64_t offset) {
-  const B* const bases = warp.lanes<B>(base);
-  Addresses addresses;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    addresses[lane] = static_cast<U64>(bases[lane]) + static_cast<U64>(offset);
-  }
-  return addresses;
-}
-
 // Whether all lanes are active and their accesses are neighbours.
 bool is_contiguous(const Warp& warp, const Places& places, std::size_t bytes) {
   if (warp.active() != ~U32{0}) return false;
@@ -75,14 +63,14 @@ void store(Warp& warp, const Instruction& i) {
     if (is_checked && std::memcmp(place, values, sizeof values) != 0) {
       note_write(warp, lane, place, sizeof values);
     }
-    std::memcpy(places[static_cast<std::size_t>(lane)], values, sizeof values);
+    std::memcpy(place, values, sizeof values);
   });
 }
 
 // The run of ld or st for registers of `values` and an address of `base`.
 template <class T, int N, bool kStores>
 Run access_for(Width values, Width base) {
-  const auto with_register = [&]<class R>() -> Run {
+  const auto access = [&]<class R>() -> Run {
     if constexpr (sizeof(R) < sizeof(T)) {
       return nullptr;
     } else if constexpr (kStores) {
@@ -91,9 +79,7 @@ Run access_for(Width values, Width base) {
       return base == Width::bits32 ? load<T, N, R, U32> : load<T, N, R, U64>;
     }
   };
-  return values == Width::bits16   ? with_register.template operator()<U16>()
-         : values == Width::bits32 ? with_register.template operator()<U32>()
-                                   : with_register.template operator()<U64>();
+  return with_register(values, access);
 }
 
 template <class T, int N, bool kStores>
@@ -201,9 +187,6 @@ void wait_for_copies(Warp& warp, const Instruction& i) {
 }
 
 // Generic addresses of a space, and back.
-struct Copy {
-  static U64 apply(U64 a) { return a; }
-};
 template <U64 kWindow>
 struct ToGeneric {
   static U64 apply(U64 a) { return a + kWindow; }

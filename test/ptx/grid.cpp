@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/hash.h"
 #include "llmc/device/math.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/races.h"
-#include "test/ptx/random.h"
 
 namespace llmc_ptx {
 
@@ -22,7 +22,7 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, std::
   std::iota(order.begin(), order.end(), 0);
   if (seed == 0) return order;
   for (std::size_t i = order.size(); i > 1; --i)
-    std::swap(order[i - 1], order[mix(seed, purpose, i) % i]);
+    std::swap(order[i - 1], order[llmc::mix64(seed, purpose, i) % i]);
   return order;
 }
 

@@ -19,6 +19,27 @@ using S16 = std::int16_t;
 using S32 = std::int32_t;
 using S64 = std::int64_t;
 
+// Returns f.operator()<R>() for the type R of a register of this width, which is no predicate.
+template <class F>
+Run with_register(Width width, const F& f) {
+  switch (width) {
+    case Width::bits16:
+      return f.template operator()<U16>();
+    case Width::bits32:
+      return f.template operator()<U32>();
+    default:
+      return f.template operator()<U64>();
+  }
+}
+
+// For add_unary: the value itself.
+struct Copy {
+  template <class T>
+  static T apply(T a) {
+    return a;
+  }
+};
+
 inline bool has_lane(U32 mask, int lane) {
   return (mask >> lane & 1) != 0;
 }

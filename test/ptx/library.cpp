@@ -41,10 +41,4 @@ const Program* Library::find(const std::string& kernel) {
       .get();
 }
 
-std::vector<std::string> Library::kernels() const {
-  std::vector<std::string> names;
-  for (const auto& [name, source] : places_) names.push_back(name);
-  return names;
-}
-
 }  // namespace llmc_ptx

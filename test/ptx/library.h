@@ -20,7 +20,6 @@ class Library {
 
   // Null if no file has the kernel, which has this mangled name.
   const Program* find(const std::string& kernel);
-  std::vector<std::string> kernels() const;
 
  private:
   std::vector<Source> sources_;

@@ -123,42 +123,38 @@ bool is_private(Warp& warp, const std::byte* place) {
          (place >= block.parameters && place < block.parameters + block.program->parameter_bytes);
 }
 
-[[noreturn]] void race(const Warp& warp, const char* what, const std::string& other, int lane) {
-  warp.error(std::string("a race: ") + what + ", and " + other + ", which nothing orders,", lane);
+void note(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes, bool writes) {
+  const Block& block = warp.block();
+  if (block.shared_races == nullptr) return;
+  const auto count = static_cast<std::int64_t>(bytes);
+  std::optional<std::string> other;
+  if (is_shared(block, place)) {
+    const int thread = warp.index() * kLanes + lane;
+    const std::int64_t offset = place - block.shared;
+    other = writes ? block.shared_races->write(thread, offset, count)
+                   : block.shared_races->read(thread, offset, count);
+  } else if (!is_private(warp, place)) {
+    const auto address = reinterpret_cast<std::uintptr_t>(place);
+    other = writes ? block.global_races->write(warp.index(), address, count)
+                   : block.global_races->read(warp.index(), address, count);
+  }
+  if (!other) return;
+  warp.error(std::string("a race: ") + (writes ? "a write" : "a read") + ", and " + *other +
+                 ", which nothing orders,",
+             lane);
 }
 
 }  // namespace
 
 void note_read(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
-  const Block& block = warp.block();
-  if (block.shared_races == nullptr) return;
-  std::optional<std::string> other;
-  if (is_shared(block, place)) {
-    other = block.shared_races->read(warp.index() * kLanes + lane, place - block.shared,
-                                     static_cast<std::int64_t>(bytes));
-  } else if (!is_private(warp, place)) {
-    other = block.global_races->read(warp.index(), reinterpret_cast<std::uintptr_t>(place),
-                                     static_cast<std::int64_t>(bytes));
-  }
-  if (other) race(warp, "a read", *other, lane);
+  note(warp, lane, place, bytes, false);
 }
 
 void note_write(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
-  const Block& block = warp.block();
-  if (block.shared_races == nullptr) return;
-  std::optional<std::string> other;
-  if (is_shared(block, place)) {
-    other = block.shared_races->write(warp.index() * kLanes + lane, place - block.shared,
-                                      static_cast<std::int64_t>(bytes));
-  } else if (!is_private(warp, place)) {
-    other = block.global_races->write(warp.index(), reinterpret_cast<std::uintptr_t>(place),
-                                      static_cast<std::int64_t>(bytes));
-  }
-  if (other) race(warp, "a write", *other, lane);
+  note(warp, lane, place, bytes, true);
 }
 
-Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses,
-                   std::uint64_t bytes) {
+Places find_places(Warp& warp, Space space, const Addresses& addresses, std::uint64_t bytes) {
   Places places{};
   const std::uint32_t active = warp.active();
   std::uint64_t all = 0, least = ~std::uint64_t{0}, most = 0;

@@ -39,8 +39,20 @@ using Places = std::array<std::byte*, kLanes>;
 void note_read(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes);
 void note_write(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes);
 
+using Addresses = std::array<std::uint64_t, kLanes>;
+
+// The addresses of an operand whose registers are of type B.
+template <class B>
+Addresses addresses_of(Warp& warp, Operand base, std::int64_t offset) {
+  const B* const bases = warp.lanes<B>(base);
+  Addresses addresses;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    addresses[lane] = static_cast<std::uint64_t>(bases[lane]) + static_cast<std::uint64_t>(offset);
+  }
+  return addresses;
+}
+
 // Throws an Error for an access that is misaligned, or outside the allocations.
-Places find_places(Warp& warp, Space space, const std::array<std::uint64_t, kLanes>& addresses,
-                   std::uint64_t bytes);
+Places find_places(Warp& warp, Space space, const Addresses& addresses, std::uint64_t bytes);
 
 }  // namespace llmc_ptx

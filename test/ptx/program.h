@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <new>
 #include <string>
@@ -29,9 +28,7 @@ struct Operand {
   static constexpr std::uint32_t kConstant = 0x80000000u;
   std::uint32_t place = 0;
 
-  bool is_constant() const { return (place & kConstant) != 0; }
   std::uint32_t offset() const { return place & ~kConstant; }
-  bool operator==(const Operand&) const = default;
 };
 
 enum class Kind : std::uint8_t { plain, branch, exit, barrier };
@@ -86,7 +83,6 @@ struct Program {
   std::vector<Operand> operands;
   std::vector<Location> locations;
   std::vector<SpecialRegister> special;
-  std::map<std::string, std::int64_t> parameters;  // offsets in bytes
   std::int64_t parameter_bytes = 0;
   std::int64_t register_bytes = 0;  // of a warp
   std::int64_t local_bytes = 0;     // of a thread

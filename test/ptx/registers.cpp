@@ -142,7 +142,6 @@ RegisterPlaces place_registers(const Function& function, const ControlFlow& flow
     result.places[*names[i]] = places.back();
     busy.push({intervals[i].last, width, places.back()});
     places.pop_back();
-    if (has(liveness.at_start(0), i)) result.unwritten.push_back(*names[i]);
   }
   return result;
 }

@@ -19,7 +19,6 @@ struct Use {
 struct RegisterPlaces {
   std::map<std::string, Operand> places;
   std::int64_t bytes = 0;
-  std::vector<std::string> unwritten;  // that a path may read before it writes them
 };
 
 // `uses`: one per statement of the function. `first` is the first free byte.

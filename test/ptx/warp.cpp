@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "llmc/base/error.h"
+#include "llmc/base/hash.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/memory.h"
-#include "test/ptx/random.h"
 
 namespace llmc_ptx {
 
@@ -107,7 +107,7 @@ void Warp::step_branch(const Instruction& instruction, std::uint32_t taken) {
   const std::uint32_t others = active_ & ~taken;
   Path branch = {taken, instruction.target, instruction.join};
   Path rest = {others, static_cast<int>(at_) + 1, instruction.join};
-  if ((mix(block_->seed, at_, static_cast<std::uint64_t>(index_)) & 1) != 0)
+  if ((llmc::mix64(block_->seed, at_, static_cast<std::uint64_t>(index_)) & 1) != 0)
     std::swap(branch, rest);
   Path& below = paths_.back();
   if (instruction.join == below.join) {
