@@ -171,6 +171,7 @@ TEST_SUITE("ptx_memory") {
           "%size, " +
               size +
               ";\n"
+              "st.shared.v4.u32 [%to], {%lane, %lane, %lane, %lane};\n"
               "cp.async.cg.shared.global [%to], [%in], 16, %size;\ncp.async.commit_group;\n"
               "cp.async.commit_group;\n" +
               wait +

@@ -79,8 +79,8 @@ void GlobalRaces::fence(int warp) {
 void GlobalRaces::atomic(int warp, std::uint64_t address) {
   Moments& published = published_[address];
   for (const auto& [block, moment] : published) arriving_[block] = moment;
-  const int fenced = fenced_[static_cast<std::size_t>(warp)];
-  if (fenced > 0) published[block_] = {block_, fenced, warp};
+  // Without a fence that is epoch 0, in which nothing happened.
+  published[block_] = {block_, fenced_[static_cast<std::size_t>(warp)], warp};
 }
 
 bool GlobalRaces::sees(const Moment& moment) const {
