@@ -11,9 +11,9 @@
 
 #include "llmc/base/error.h"
 #include "test/ptx/decode.h"
+#include "test/ptx/device_memory.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/grid.h"
-#include "test/ptx/memory.h"
 
 namespace llmc_test {
 
@@ -24,7 +24,8 @@ template <class T>
 class DeviceArray {
  public:
   explicit DeviceArray(std::size_t count) : values_(count) {
-    llmc_ptx::DeviceMemory::instance().add(values_.data(), count * sizeof(T));
+    llmc_ptx::DeviceMemory::instance().add(values_.data(), count * sizeof(T),
+                                           llmc_ptx::Owner::host);
   }
   ~DeviceArray() { llmc_ptx::DeviceMemory::instance().remove(values_.data()); }
   DeviceArray(const DeviceArray&) = delete;
@@ -102,10 +103,16 @@ inline std::vector<std::string> register_types(const std::string& letters,
 // Runs one instruction in 32 lanes. `text` has its operands as $0, $1, ... in the order of the
 // form's letters; inputs and outputs are those that are read and written, in that order. `of_x`:
 // the types of its X and x.
-inline std::vector<Lanes> run_instruction(const std::string& text, const std::string& letters,
-                                          const std::vector<Lanes>& inputs,
-                                          const std::vector<std::string>& of_x = {},
-                                          std::uint64_t seed = 1) {
+struct Results {
+  std::vector<Lanes> values, undefined;  // bits
+};
+
+// `undefined`: the bits of the inputs that are; empty: none.
+inline Results run_partly_undefined(const std::string& text, const std::string& letters,
+                                    const std::vector<Lanes>& inputs,
+                                    const std::vector<Lanes>& undefined,
+                                    const std::vector<std::string>& of_x = {},
+                                    std::uint64_t seed = 1) {
   const std::vector<std::string> types = register_types(letters, of_x);
   std::string declare = ".reg .b64 %in, %out, %at; .reg .b32 %lane, %bits;\n", load, store,
               instruction = text;
@@ -137,8 +144,26 @@ inline std::vector<Lanes> run_instruction(const std::string& text, const std::st
   DeviceArray<Lanes> in(static_cast<std::size_t>(reads) + 1),
       out(static_cast<std::size_t>(writes) + 1);
   for (std::size_t i = 0; i < inputs.size(); ++i) in[i] = inputs[i];
+  auto& memory = llmc_ptx::DeviceMemory::instance();
+  for (std::size_t i = 0; i < undefined.size(); ++i) {
+    const auto* const bits = reinterpret_cast<const std::byte*>(undefined[i].data());
+    memory.set_undefined(&in[i], {bits, bits + sizeof(Lanes)});
+  }
   run_text(kernel_text(body, 2), {in.data(), out.data()}, 32, 0, {}, seed);
-  return {out.values().begin(), out.values().end() - 1};
+  Results results{{out.values().begin(), out.values().end() - 1}, {}};
+  for (int i = 0; i < writes; ++i) {
+    Lanes& bits = results.undefined.emplace_back();
+    const auto bytes = memory.undefined(&out[static_cast<std::size_t>(i)], sizeof bits);
+    std::memcpy(bits.data(), bytes.data(), sizeof bits);
+  }
+  return results;
+}
+
+inline std::vector<Lanes> run_instruction(const std::string& text, const std::string& letters,
+                                          const std::vector<Lanes>& inputs,
+                                          const std::vector<std::string>& of_x = {},
+                                          std::uint64_t seed = 1) {
+  return run_partly_undefined(text, letters, inputs, {}, of_x, seed).values;
 }
 
 // "add.s32 $0, $1, $2" for a form with three operands.

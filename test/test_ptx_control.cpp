@@ -176,9 +176,10 @@ TEST_SUITE("ptx_faults") {
     expect_part(misaligned, "in ld.global.u32 at line 15 of test.ptx");
     expect_part(rig.fault("ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%in+4];\nret;"),
                 "misaligned access of 16 bytes");
-    expect_part(rig.fault("ld.global.u32 %r0, [%in+256];\nret;"), "which is in no allocation");
+    expect_part(rig.fault("ld.global.u32 %r0, [%in+256];\nret;"),
+                "4 bytes at 256 of the tensor, which has 256 bytes");
     expect_part(rig.fault("ld.global.v2.u32 {%r0, %r1}, [%in+256];\nret;"),
-                "which is in no allocation");
+                "8 bytes at 256 of the tensor, which has 256 bytes");
     expect_part(rig.fault("mov.u64 %d0, 64;\nst.global.u32 [%d0], %lane;\nret;"),
                 "at the address 0x40, which is in no allocation");
     expect_part(rig.fault("st.shared.u32 [128], %lane;\nret;", 32, 128),

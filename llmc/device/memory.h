@@ -57,6 +57,15 @@ using Buffer = OwnedMemory<T, &backend::allocate_device, &backend::free_device>;
 template <class T>
 using PinnedBuffer = OwnedMemory<T, &backend::allocate_pinned, &backend::free_pinned>;
 
+// Bytes that follow each tensor in a buffer, so that an access beyond it is no access to the next
+// one. Only builds that check accesses have them.
+inline constexpr std::int64_t kTensorGap = backend::kTensorGap;
+
+// Tells such builds that these bytes of a buffer are a tensor.
+inline void note_tensor(const void* data, std::int64_t bytes) {
+  backend::note_tensor(data, static_cast<std::size_t>(bytes));
+}
+
 // Copy n elements in stream order. The host memory must stay valid and unchanged until the stream
 // has executed the copy.
 template <class T>

@@ -44,6 +44,7 @@ class MemoryPlan {
     const std::int64_t offset = total_;
     const std::int64_t bytes = checked_bytes(sizeof(T), {static_cast<std::int64_t>(sizes)...});
     total_ += bytes;
+    tensors_.emplace_back(offset, tensor.size() * static_cast<std::int64_t>(sizeof(T)));
     segment_named(segment, Place::device).bytes += bytes;
     bindings_.push_back([&tensor, offset](unsigned char* base) {
       tensor.data = reinterpret_cast<T*>(base + offset);
@@ -114,6 +115,8 @@ class MemoryPlan {
     memory_ = Buffer<unsigned char>(total_);
     for (const auto& bind : bindings_) bind(memory_.data());
     bindings_.clear();
+    for (const auto& [offset, bytes] : tensors_) note_tensor(memory_.data() + offset, bytes);
+    tensors_.clear();
     for (const auto& create : outside_) create();
     outside_.clear();
   }
@@ -133,7 +136,7 @@ class MemoryPlan {
       bytes *= size;
     }
     if (total_ > kMaxBytes) fail("the run needs more than 32 PiB of device memory");
-    return round_up(bytes, kAlignment);
+    return round_up(bytes, kAlignment) + kTensorGap;
   }
 
   Segment& segment_named(const std::string& name, Place place) {
@@ -146,6 +149,7 @@ class MemoryPlan {
 
   std::vector<Segment> segments_;
   std::vector<std::function<void(unsigned char*)>> bindings_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> tensors_;  // offsets and bytes
   std::vector<std::function<void()>> outside_;
   std::int64_t total_ = 0;
   Buffer<unsigned char> memory_;

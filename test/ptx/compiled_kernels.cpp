@@ -4,6 +4,7 @@
 //   LLMC_PTX         the folder of PTX [build/ptx/90a]
 //   LLMC_PTX_SEED    decides what the manual of PTX leaves open [1]
 //   LLMC_PTX_RACES   0: races are not checked, which is faster [1]
+//   LLMC_PTX_UNDEFINED  0: undefined values are not followed [1]
 //   LLMC_PTX_COUNTS  a file, to which each kernel's counts are appended at the end: launches,
 //                    instructions of warps and of threads, seconds, name
 //   LLMC_PTX_ONLY    a part of the names of kernels: the host executor runs all others, which helps
@@ -15,15 +16,17 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
 
 #include "llmc/base/error.h"
+#include "test/ptx/device_memory.h"
 #include "test/ptx/grid.h"
 #include "test/ptx/library.h"
-#include "test/ptx/memory.h"
+#include "test/ptx/races.h"
 
 namespace llmc_ptx {
 
@@ -60,11 +63,15 @@ class Executor {
 
   bool run(const llmc::host::CompiledLaunch& launch) {
     const std::string& name = name_of(launch.kernel);
-    if (name.find(only_) == std::string::npos) return false;
+    if (name.find(only_) == std::string::npos) {
+      note_writes_of_host(launch);
+      return false;
+    }
     const Program* const program = library_.find(name);
     if (program == nullptr) {
       llmc::require(!name.starts_with("_ZN4llmc") || name.starts_with("_ZN4llmc10llmc_test"),
                     "the kernel " + name + " is in no file of PTX");
+      note_writes_of_host(launch);
       return false;
     }
     const auto bytes = static_cast<std::int64_t>(launch.arguments.size());
@@ -72,13 +79,19 @@ class Executor {
                   name + " has parameters of " + std::to_string(program->parameter_bytes) +
                       " bytes, and arguments of " + std::to_string(bytes));
     const auto start = std::chrono::steady_clock::now();
+    EarlierLaunches& earlier = earlier_launches(launch.stream);
+    const auto races = std::make_shared<GlobalRaces>();
     const Counts counts =
         run_grid(*program,
                  {.grid = {launch.grid.x, launch.grid.y, launch.grid.z},
                   .threads = launch.block_threads,
                   .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes),
-                  .checks_races = checks_races_},
+                  .checks_races = checks_races_,
+                  .checks_undefined = checks_undefined_,
+                  .races = races,
+                  .earlier = launch.overlapped ? &earlier : nullptr},
                  launch.arguments.data(), seed_);
+    earlier.add(name, races, launch.overlapped);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     const std::scoped_lock lock(mutex_);
     Runs& runs = runs_[name];
@@ -89,12 +102,37 @@ class Executor {
     return true;
   }
 
+  // The next launch of a stream begins after the end of those before it.
+  void end_launches(const void* stream) {
+    const std::scoped_lock lock(mutex_);
+    earlier_.erase(stream);
+  }
+
  private:
   Executor()
       : library_(environment("LLMC_PTX", "build/ptx/90a")),
         seed_(std::stoull(environment("LLMC_PTX_SEED", "1"))),
         only_(environment("LLMC_PTX_ONLY", "")),
-        checks_races_(environment("LLMC_PTX_RACES", "1") != "0") {}
+        checks_races_(environment("LLMC_PTX_RACES", "1") != "0"),
+        checks_undefined_(environment("LLMC_PTX_UNDEFINED", "1") != "0") {}
+
+  // Those of a stream.
+  EarlierLaunches& earlier_launches(const void* stream) {
+    const std::scoped_lock lock(mutex_);
+    return earlier_[stream];
+  }
+
+  // The host runs the kernel: what it may write counts as defined.
+  static void note_writes_of_host(const llmc::host::CompiledLaunch& launch) {
+    for (std::size_t at = 0; at + 8 <= launch.arguments.size(); at += 8) {
+      std::uint64_t address;
+      std::memcpy(&address, launch.arguments.data() + at, sizeof address);
+      const Range tensor = DeviceMemory::instance().find(address);
+      if (tensor.end != 0)
+        DeviceMemory::instance().host_writes(reinterpret_cast<const void*>(tensor.begin),
+                                             tensor.end - tensor.begin);
+    }
+  }
 
   const std::string& name_of(const void* kernel) {
     const std::scoped_lock lock(mutex_);
@@ -109,11 +147,20 @@ class Executor {
   Library library_;
   std::uint64_t seed_;
   std::string only_;
-  bool checks_races_;
+  bool checks_races_, checks_undefined_;
   std::mutex mutex_;
   std::map<const void*, std::string> names_;
   std::map<std::string, Runs> runs_;
+  std::map<const void*, EarlierLaunches> earlier_;
 };
+
+DeviceMemory& memory() {
+  [[maybe_unused]] static const bool once = [] {
+    DeviceMemory::instance().track_undefined(environment("LLMC_PTX_UNDEFINED", "1") != "0");
+    return true;
+  }();
+  return DeviceMemory::instance();
+}
 
 }  // namespace
 
@@ -125,12 +172,33 @@ bool run_compiled(const CompiledLaunch& launch) {
   return llmc_ptx::Executor::instance().run(launch);
 }
 
-void add_device_memory(const void* memory, std::size_t bytes) {
-  llmc_ptx::DeviceMemory::instance().add(memory, bytes);
+void add_device_memory(const void* memory, std::size_t bytes, bool is_pinned) {
+  llmc_ptx::memory().add(memory, bytes,
+                         is_pinned ? llmc_ptx::Owner::host : llmc_ptx::Owner::device);
+}
+
+void add_device_tensor(const void* memory, std::size_t bytes) {
+  llmc_ptx::memory().add_tensor(memory, bytes);
 }
 
 void remove_device_memory(const void* memory) {
-  llmc_ptx::DeviceMemory::instance().remove(memory);
+  llmc_ptx::memory().remove(memory);
+}
+
+void note_end_of_launches(const void* stream) {
+  llmc_ptx::Executor::instance().end_launches(stream);
+}
+
+void note_host_copy(const void* to, const void* from, std::size_t bytes) {
+  llmc_ptx::memory().host_copies(to, from, bytes);
+}
+
+void note_host_read(const void* memory, std::size_t bytes) {
+  llmc_ptx::memory().host_reads(memory, bytes);
+}
+
+void note_host_write(const void* memory, std::size_t bytes) {
+  llmc_ptx::memory().host_writes(memory, bytes);
 }
 
 }  // namespace llmc::host

@@ -11,6 +11,7 @@
 #include "test/ptx/control_flow.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/inline_calls.h"
+#include "test/ptx/provenance.h"
 #include "test/ptx/registers.h"
 
 namespace llmc_ptx {
@@ -87,6 +88,12 @@ class Decoder {
     RegisterPlaces registers = place_registers(function_, flow_, uses, program_.register_bytes);
     places_ = std::move(registers.places);
     program_.register_bytes = registers.bytes;
+    for (const std::string& name : registers.undefined_at_start) {
+      const Width width = *width_of(name);
+      program_.undefined_at_start.push_back({places_.at(name), bytes_of_width(width)});
+    }
+    register_roots_ = find_roots(function_, addresses_);
+    program_.roots.emplace_back();
     for (std::size_t i = 0; i < parsed_.size(); ++i) {
       at_ = &function_.statements[i];
       add_instruction(parsed_[i]);
@@ -214,6 +221,12 @@ class Decoder {
     instruction.negated = at_->negated;
     if (instruction.is_predicated) instruction.predicate = places_.at(at_->predicate);
     first_operand_.push_back(program_.operands.size());
+    UndefinedRule rule = undefined_rule(form.name);
+    const auto add_operand = [&](Operand operand, char letter) {
+      if (rule.count == UndefinedRule::kMost) error("it has too many operands");
+      rule.letters[rule.count++] = letter;
+      program_.operands.push_back(operand);
+    };
     std::vector<Width> widths;
     int num_addresses = 0;
     for (std::size_t i = 0; i < parsed.operands.size(); ++i) {
@@ -233,20 +246,21 @@ class Decoder {
           (num_addresses++ == 0 ? instruction.offset : instruction.second_offset) = address.offset;
           const Width width = width_of(address.base).value_or(Width::bits64);
           widths.push_back(width);
-          program_.operands.push_back(operand(address.base, width));
+          add_operand(operand(address.base, width), width == Width::bits32 ? 'a' : 'A');
+          instruction.roots = roots_of(address.base);
           break;
         }
         case 'X':
         case 'x': {
           const Width width = width_of(text).value_or(form.number_width);
           widths.push_back(width);
-          program_.operands.push_back(operand(text, width));
+          add_operand(operand(text, width), letter_of_width(width, letter == 'X'));
           break;
         }
         default: {
           instruction.negates_source = text[0] == '!';
-          program_.operands.push_back(
-              operand(text[0] == '!' ? text.substr(1) : text, width_of_letter(letter)));
+          add_operand(operand(text[0] == '!' ? text.substr(1) : text, width_of_letter(letter)),
+                      letter);
         }
       }
     }
@@ -255,7 +269,26 @@ class Decoder {
       if (instruction.run == nullptr) error("registers of these widths");
     }
     program_.code.push_back(instruction);
+    program_.rules.push_back(rule);
     program_.origins.push_back({&form, at_->line, at_->location});
+  }
+
+  static char letter_of_width(Width width, bool is_written) {
+    const char letter = width == Width::bits16 ? 'h' : width == Width::bits32 ? 'w' : 'd';
+    return is_written ? static_cast<char>(letter - 'a' + 'A') : letter;
+  }
+
+  // The entry of Program::roots for an address in a register.
+  int roots_of(const std::string& base) {
+    const auto entry = register_roots_.find(base);
+    if (entry == register_roots_.end()) return 0;
+    const std::vector<std::int64_t> offsets = entry->second.offsets();
+    const auto same = std::ranges::find(program_.roots, offsets);
+    if (same == program_.roots.end()) {
+      program_.roots.push_back(offsets);
+      return static_cast<int>(program_.roots.size()) - 1;
+    }
+    return static_cast<int>(same - program_.roots.begin());
   }
 
   static Width width_of_letter(char letter) {
@@ -326,6 +359,7 @@ class Decoder {
 
   // Sets what depends on all instructions.
   void finish() {
+    program_.zero = constant(0, Width::bits64);
     program_.locations = std::move(function_.locations);
     program_.constants = aligned_bytes(
         std::max<std::int64_t>(64, static_cast<std::int64_t>(constant_bytes_.size())));
@@ -350,6 +384,7 @@ class Decoder {
   std::vector<Parsed> parsed_;
   std::map<std::string, std::int64_t> addresses_;
   std::map<std::string, Operand> places_, special_;
+  std::map<std::string, Roots> register_roots_;
   std::map<std::pair<std::uint64_t, Width>, Operand> constants_;
   std::vector<std::byte> constant_bytes_;
   std::vector<std::size_t> first_operand_;

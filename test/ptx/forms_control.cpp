@@ -80,7 +80,16 @@ void fence(Warp& warp, const Instruction&) {
   if (GlobalRaces* races = warp.block().global_races) races->fence(warp.index());
 }
 
-// Orders nothing here: lanes and warps run one after the other.
+void wait_for_launches(Warp& warp, const Instruction&) {
+  warp.set_waited();
+}
+
+void allow_launches(Warp& warp, const Instruction&) {
+  GlobalRaces* const races = warp.block().global_races;
+  if (races != nullptr && warp.block().earlier != nullptr && !warp.has_waited())
+    races->allow_next_early();
+}
+
 void no_operation(Warp&, const Instruction&) {}
 
 }  // namespace
@@ -106,12 +115,14 @@ void add_control_forms(FormTable& table) {
       {.name = "bar.red.or.pred", .section = "9.7.13.1", .operands = "Pip", .kind = Kind::barrier});
   table.add({.name = "membar.gl", .section = "9.7.13.4", .operands = "", .run = fence});
   table.add({.name = "fence.acq_rel.gpu", .section = "9.7.13.4", .operands = "", .run = fence});
-  table.add(
-      {.name = "griddepcontrol.wait", .section = "9.7.13.13", .operands = "", .run = no_operation});
+  table.add({.name = "griddepcontrol.wait",
+             .section = "9.7.13.13",
+             .operands = "",
+             .run = wait_for_launches});
   table.add({.name = "griddepcontrol.launch_dependents",
              .section = "9.7.13.13",
              .operands = "",
-             .run = no_operation});
+             .run = allow_launches});
   // After an inlined call.
   table.add({.name = "nop", .section = "", .operands = "", .run = no_operation});
 }

@@ -1,5 +1,6 @@
 // Products of matrices whose elements are spread over the registers of a warp (PTX ISA 9.0,
 // section 9.7.14.5).
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include "test/ptx/floats.h"
 #include "test/ptx/lanes.h"
 #include "test/ptx/memory.h"
+#include "test/ptx/undefined.h"
 
 namespace llmc_ptx {
 
@@ -121,6 +123,44 @@ void mma_bytes(Warp& warp, const Instruction& i) {
   }
 }
 
+using Rows = std::array<const std::byte*, kLanes>;
+
+// Writes the elements of four matrices to a register each; lane l has the address of row l % 8 of
+// matrix l / 8.
+template <bool kTransposed>
+void spread_matrices(Warp& warp, const Rows& rows, const std::array<Operand, 4>& registers) {
+  U16 matrices[4][8][8];
+  for (std::size_t lane = 0; lane < kLanes; ++lane)
+    std::memcpy(matrices[lane / 8][lane % 8], rows[lane], 16);
+  for (std::size_t x = 0; x < 4; ++x) {
+    U32* const out = warp.lanes<U32>(registers[x]);
+    const auto& matrix = matrices[x];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int row = lane / 4, column = lane % 4 * 2;
+      const U16 low = kTransposed ? matrix[column][row] : matrix[row][column];
+      const U16 high = kTransposed ? matrix[column + 1][row] : matrix[row][column + 1];
+      out[lane] = U32{high} << 16 | low;
+    }
+  }
+}
+
+// The undefined bits of the rows become those of the registers.
+template <bool kTransposed>
+void spread_undefined(Warp& warp, const Instruction& i, const Rows& rows) {
+  Rows bits;
+  bool any = false;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    bits[lane] = undefined_bits(warp, rows[lane], 16);
+    any = any || any_undefined(bits[lane], 16);
+  }
+  for (int x = 0; x < 4; ++x) any = any || warp.has_undefined(i.operands[x]);
+  if (!any) return;
+  std::array<Operand, 4> registers;
+  for (std::size_t x = 0; x < 4; ++x) registers[x] = warp.undefined(i.operands[x]);
+  spread_matrices<kTransposed>(warp, bits, registers);
+  for (int x = 0; x < 4; ++x) warp.update_undefined(i.operands[x], sizeof(U32) * kLanes);
+}
+
 // ldmatrix.x4: lane l has the address of row l % 8 of matrix l / 8. A lane gets two neighbours of a
 // row of each matrix; with .trans, of a column.
 template <bool kTransposed, class B>
@@ -131,19 +171,11 @@ void load_matrices(Warp& warp, const Instruction& i) {
   for (int lane = 0; lane < kLanes; ++lane) {
     note_read(warp, lane, places[static_cast<std::size_t>(lane)], 16);
   }
-  U16 matrices[4][8][8];
-  for (std::size_t lane = 0; lane < kLanes; ++lane)
-    std::memcpy(matrices[lane / 8][lane % 8], places[lane], 16);
-  for (int x = 0; x < 4; ++x) {
-    U32* const out = warp.lanes<U32>(i.operands[x]);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const int row = lane / 4, column = lane % 4 * 2;
-      const auto& matrix = matrices[x];
-      const U16 low = kTransposed ? matrix[column][row] : matrix[row][column];
-      const U16 high = kTransposed ? matrix[column + 1][row] : matrix[row][column + 1];
-      out[lane] = U32{high} << 16 | low;
-    }
-  }
+  Rows rows;
+  std::ranges::copy(places, rows.begin());
+  spread_matrices<kTransposed>(warp, rows,
+                               {i.operands[0], i.operands[1], i.operands[2], i.operands[3]});
+  if (warp.checks_undefined()) spread_undefined<kTransposed>(warp, i, rows);
 }
 
 template <bool kTransposed>

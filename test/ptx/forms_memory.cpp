@@ -3,9 +3,11 @@
 #include <string>
 #include <type_traits>
 
+#include "test/ptx/device_memory.h"
 #include "test/ptx/lanes.h"
 #include "test/ptx/memory.h"
 #include "test/ptx/races.h"
+#include "test/ptx/undefined.h"
 
 namespace llmc_ptx {
 
@@ -20,6 +22,69 @@ bool is_contiguous(const Warp& warp, const Places& places, std::size_t bytes) {
   return equal;
 }
 
+// Where the undefined bits of each active lane's access are; null if all are defined.
+Places undefined_places(Warp& warp, const Places& places, std::size_t bytes) {
+  Places bits{};
+  for_active(warp, [&](int lane) {
+    const auto l = static_cast<std::size_t>(lane);
+    bits[l] = undefined_bits(warp, places[l], bytes);
+  });
+  return bits;
+}
+
+// Passes on the undefined bits of a load.
+template <class T, int N, class R>
+void load_undefined(Warp& warp, const Instruction& i, const Places& places) {
+  const Places bits = undefined_places(warp, places, N * sizeof(T));
+  bool any = false;
+  for_active(warp, [&](int lane) {
+    const std::byte* const from = bits[static_cast<std::size_t>(lane)];
+    if (from == nullptr || !any_undefined(from, N * sizeof(T))) return;
+    any = true;
+    require_defined_by_others(warp, lane, places[static_cast<std::size_t>(lane)], N * sizeof(T));
+  });
+  for (int n = 0; n < N; ++n) {
+    if (!any && !warp.has_undefined(i.operands[n])) continue;
+    R* const out = warp.lanes<R>(warp.undefined(i.operands[n]));
+    for_active(warp, [&](int lane) {
+      T value{};
+      const std::byte* const from = bits[static_cast<std::size_t>(lane)];
+      if (from != nullptr)
+        std::memcpy(&value, from + static_cast<std::size_t>(n) * sizeof value, sizeof value);
+      out[lane] = static_cast<R>(value);
+    });
+    warp.update_undefined(i.operands[n], sizeof(R) * kLanes);
+  }
+}
+
+// Passes on the undefined bits of a store.
+template <class T, int N, class R>
+void store_undefined(Warp& warp, const Instruction& i, const Places& places) {
+  const Places bits = undefined_places(warp, places, N * sizeof(T));
+  bool any = false;
+  for (int n = 0; n < N; ++n) any = any || warp.has_undefined(i.operands[1 + n]);
+  for_active(warp, [&](int lane) {
+    std::byte* const to = bits[static_cast<std::size_t>(lane)];
+    if (to == nullptr) return;
+    if (!any) {
+      std::memset(to, 0, N * sizeof(T));
+      return;
+    }
+    T values[N];
+    bool is_undefined = false;
+    for (int n = 0; n < N; ++n) {
+      values[n] = static_cast<T>(warp.lanes<R>(warp.undefined(i.operands[1 + n]))[lane]);
+      is_undefined = is_undefined || values[n] != 0;
+    }
+    std::memcpy(to, values, sizeof values);
+    const std::byte* const place = places[static_cast<std::size_t>(lane)];
+    if (is_undefined && is_global(warp, place)) {
+      DeviceMemory::instance().note_undefined_store(
+          warp, lane, reinterpret_cast<std::uintptr_t>(place), sizeof values);
+    }
+  });
+}
+
 // ld of N values of type T into registers R, with addresses B.
 template <class T, int N, class R, class B>
 void load(Warp& warp, const Instruction& i) {
@@ -31,6 +96,7 @@ void load(Warp& warp, const Instruction& i) {
       note_read(warp, lane, places[static_cast<std::size_t>(lane)], N * sizeof(T));
     });
   }
+  if (warp.checks_undefined()) load_undefined<T, N, R>(warp, i, places);
   if (N == 1 && sizeof(T) == sizeof(R) && is_contiguous(warp, places, sizeof(T))) {
     std::memcpy(warp.lanes<R>(i.operands[0]), places[0], kLanes * sizeof(T));
     return;
@@ -49,6 +115,7 @@ void store(Warp& warp, const Instruction& i) {
   const auto space = static_cast<Space>(i.immediate);
   const Places places =
       find_places(warp, space, addresses_of<B>(warp, i.operands[0], i.offset), N * sizeof(T));
+  if (warp.checks_undefined()) store_undefined<T, N, R>(warp, i, places);
   const bool is_checked = warp.block().shared_races != nullptr;
   if (!is_checked && N == 1 && sizeof(T) == sizeof(R) && is_contiguous(warp, places, sizeof(T))) {
     std::memcpy(places[0], warp.lanes<R>(i.operands[1]), kLanes * sizeof(T));
@@ -130,6 +197,24 @@ void add_accesses(FormTable& table, std::initializer_list<const char*> types) {
   }
 }
 
+// What an atomic adds, and to what, must be defined.
+void require_counter(Warp& warp, const Instruction& i, const Places& places) {
+  for_active(warp, [&](int lane) {
+    const std::byte* const bits =
+        undefined_bits(warp, places[static_cast<std::size_t>(lane)], sizeof(U32));
+    if (bits != nullptr && any_undefined(bits, sizeof(U32)))
+      warp.error("an undefined counter", lane);
+    if (warp.has_undefined(i.operands[2]) &&
+        warp.lanes<U32>(warp.undefined(i.operands[2]))[lane] != 0)
+      warp.error("an undefined addend", lane);
+  });
+  if (warp.has_undefined(i.operands[0])) {
+    U32* const out = warp.lanes<U32>(warp.undefined(i.operands[0]));
+    for_active(warp, [&](int lane) { out[lane] = 0; });
+    warp.update_undefined(i.operands[0], sizeof(U32) * kLanes);
+  }
+}
+
 // atom.global.add.u32 d, [a], b: lanes add one after the other.
 template <class B>
 void atomic_add(Warp& warp, const Instruction& i) {
@@ -137,6 +222,7 @@ void atomic_add(Warp& warp, const Instruction& i) {
                                     addresses_of<B>(warp, i.operands[1], i.offset), sizeof(U32));
   U32* const out = warp.lanes<U32>(i.operands[0]);
   const U32* const in = warp.lanes<U32>(i.operands[2]);
+  if (warp.checks_undefined()) require_counter(warp, i, places);
   for_active(warp, [&](int lane) {
     auto* const at = reinterpret_cast<U32*>(places[static_cast<std::size_t>(lane)]);
     out[lane] = __atomic_fetch_add(at, in[lane], __ATOMIC_SEQ_CST);
@@ -170,10 +256,11 @@ void copy_async(Warp& warp, const Instruction& i) {
   for_active(warp, [&](int lane) {
     const auto l = static_cast<std::size_t>(lane);
     std::memset(to[l], 0xA1, kBytes);
+    if (warp.checks_undefined()) std::memset(undefined_bits(warp, to[l], kBytes), 0xFF, kBytes);
     note_write(warp, lane, to[l], kBytes);
     if (sizes[lane] > 0) note_read(warp, lane, from[l], sizes[lane]);
-    warp.open_copies().push_back(
-        {lane, to[l], from[l], sizes[lane], static_cast<U32>(kBytes) - sizes[lane]});
+    warp.add_copy({lane, to[l], from[l], sizes[lane], static_cast<U32>(kBytes) - sizes[lane],
+                   PendingCopy::Arrival::at_wait});
   });
 }
 

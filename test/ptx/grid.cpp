@@ -1,6 +1,7 @@
 #include "test/ptx/grid.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/hash.h"
 #include "llmc/device/math.h"
+#include "test/ptx/device_memory.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/races.h"
 
@@ -26,21 +28,45 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, std::
   return order;
 }
 
+// The tensors to which the parameters of each entry of Program::roots point.
+std::vector<std::vector<Range>> tensors_of(const Program& program, const std::byte* parameters) {
+  std::vector<std::vector<Range>> tensors;
+  for (const std::vector<std::int64_t>& offsets : program.roots) {
+    std::vector<Range>& entry = tensors.emplace_back();
+    for (const std::int64_t offset : offsets) {
+      std::uint64_t address;
+      std::memcpy(&address, parameters + offset, sizeof address);
+      const Range range = DeviceMemory::instance().find(address);
+      if (range.end != 0) entry.push_back(range);
+    }
+  }
+  return tensors;
+}
+
 class BlockRunner {
  public:
   BlockRunner(const Program& program, const LaunchShape& shape, const std::byte* parameters,
               std::uint64_t seed)
       : shared_(aligned_bytes(program.shared_bytes + shape.dynamic_shared_bytes + 64)),
         num_warps_(llmc::ceil_div(shape.threads, kLanes)),
-        registers_(aligned_bytes(program.register_bytes * num_warps_ + 64)) {
-    block_ = {&program,
-              seed,
-              {},
-              shape.grid,
-              shape.threads,
-              parameters,
-              shared_.get(),
-              program.shared_bytes + shape.dynamic_shared_bytes};
+        registers_(aligned_bytes(2 * program.register_bytes * num_warps_ + 64)),
+        tensors_(tensors_of(program, parameters)) {
+    static std::atomic<std::uint64_t> launches = 0;
+    block_ = {.program = &program,
+              .seed = seed,
+              .index = {},
+              .grid = shape.grid,
+              .threads = shape.threads,
+              .parameters = parameters,
+              .shared = shared_.get(),
+              .shared_bytes = program.shared_bytes + shape.dynamic_shared_bytes,
+              .launch = ++launches,
+              .tensors = &tensors_,
+              .earlier = shape.earlier};
+    if (shape.checks_undefined) {
+      shared_undefined_ = aligned_bytes(block_.shared_bytes + 64);
+      block_.shared_undefined = shared_undefined_.get();
+    }
   }
 
   // Later blocks check races, in global memory with the blocks that `global` knows.
@@ -58,9 +84,11 @@ class BlockRunner {
     const Dim3& grid = block_.grid;
     block_.index = {number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y};
     std::memset(block_.shared, 0xA1, static_cast<std::size_t>(block_.shared_bytes));
+    if (block_.shared_undefined != nullptr)
+      std::memset(block_.shared_undefined, 0xFF, static_cast<std::size_t>(block_.shared_bytes));
     warps_.clear();
     for (int w = 0; w < num_warps_; ++w) {
-      warps_.emplace_back(block_, w, registers_.get() + w * block_.program->register_bytes);
+      warps_.emplace_back(block_, w, registers_.get() + 2 * w * block_.program->register_bytes);
     }
     const std::vector<std::int64_t> order =
         shuffled(num_warps_, block_.seed, static_cast<std::uint64_t>(number));
@@ -71,6 +99,8 @@ class BlockRunner {
       }
       if (!pass_barrier()) break;
     }
+    if (block_.earlier != nullptr && std::ranges::none_of(warps_, &Warp::has_waited))
+      warps_[0].error("no thread of the block waited for the launches before");
     Counts counts;
     for (const Warp& warp : warps_) {
       counts.instructions += warp.num_instructions();
@@ -90,8 +120,8 @@ class BlockRunner {
       const Instruction& barrier = warp.barrier();
       if (first == nullptr) {
         first = &warp;
-        reduces = barrier.operands != nullptr && is_reduction(warp);
-      } else if (barrier.immediate != first->barrier().immediate || reduces != is_reduction(warp)) {
+        reduces = warp.reduces();
+      } else if (barrier.immediate != first->barrier().immediate || reduces != warp.reduces()) {
         warp.error("a barrier, while warp " + std::to_string(first->index()) +
                    " waits at another one, at " + block_.program->place_of(first->place()) + ",");
       }
@@ -100,26 +130,25 @@ class BlockRunner {
       any = any || ((barrier.negates_source ? ~bits : bits) & warp.live()) != 0;
     }
     if (first == nullptr) return false;
+    const bool has_waited = std::ranges::any_of(warps_, &Warp::has_waited);
     if (shared_races_) {
       shared_races_->block_barrier();
       block_.global_races->block_barrier();
     }
     for (Warp& warp : warps_) {
       if (warp.state() != Warp::State::at_barrier) continue;
-      if (reduces) warp.predicate(warp.barrier().operands[0]) = any ? ~0u : 0u;
+      if (reduces) warp.set_reduction(any);
+      if (has_waited) warp.set_waited();
       warp.pass_barrier();
     }
     return true;
   }
 
-  bool is_reduction(const Warp& warp) const {
-    return block_.program->origins[warp.place()].form->operands.starts_with('P');
-  }
-
   Block block_;
-  AlignedBytes shared_;
+  AlignedBytes shared_, shared_undefined_;
   int num_warps_;
   AlignedBytes registers_;
+  std::vector<std::vector<Range>> tensors_;
   std::vector<Warp> warps_;
   std::optional<SharedRaces> shared_races_;
 };
@@ -129,8 +158,8 @@ class BlockRunner {
 Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters,
                 std::uint64_t seed) {
   BlockRunner runner(program, shape, parameters, seed);
-  GlobalRaces global;
-  if (shape.checks_races) runner.check_races(global);
+  const auto global = shape.races != nullptr ? shape.races : std::make_shared<GlobalRaces>();
+  if (shape.checks_races) runner.check_races(*global);
   Counts all;
   for (const std::int64_t number : shuffled(shape.grid.x * shape.grid.y * shape.grid.z, seed, 0)) {
     const Counts counts = runner.run(number);

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "test/ptx/program.h"
+#include "test/ptx/races.h"
 #include "test/ptx/warp.h"
 
 namespace llmc_ptx {
@@ -13,7 +15,11 @@ struct LaunchShape {
   Dim3 grid;
   int threads = 0;
   std::int64_t dynamic_shared_bytes = 0;
-  bool checks_races = true;
+  bool checks_races = true, checks_undefined = true;
+  // What the blocks do in global memory; null: the launch keeps it to itself.
+  std::shared_ptr<GlobalRaces> races = nullptr;
+  // Not null: the launch may begin before the end of these, and every block must wait for them.
+  const EarlierLaunches* earlier = nullptr;
 };
 
 struct Counts {

@@ -3,33 +3,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "test/ptx/device_memory.h"
 #include "test/ptx/races.h"
 
 namespace llmc_ptx {
-
-DeviceMemory& DeviceMemory::instance() {
-  static DeviceMemory memory;
-  return memory;
-}
-
-void DeviceMemory::add(const void* memory, std::size_t bytes) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  const std::unique_lock lock(mutex_);
-  ends_[begin] = begin + bytes;
-}
-
-void DeviceMemory::remove(const void* memory) {
-  const std::unique_lock lock(mutex_);
-  ends_.erase(reinterpret_cast<std::uintptr_t>(memory));
-}
-
-Range DeviceMemory::find(std::uint64_t address) const {
-  const std::shared_lock lock(mutex_);
-  auto next = ends_.upper_bound(address);
-  if (next == ends_.begin()) return {};
-  --next;
-  return address < next->second ? Range{next->first, next->second} : Range{};
-}
 
 namespace {
 
@@ -60,9 +37,22 @@ std::byte* place_in(const Warp& warp, const char* what, std::byte* begin, std::i
   return begin + address;
 }
 
+// Throws the Error for an access outside the tensors of its pointers.
+[[noreturn]] void outside_tensors(const Warp& warp, const std::vector<Range>& tensors,
+                                  std::uint64_t address, std::uint64_t bytes, int lane) {
+  const Range& tensor = tensors.front();
+  outside(warp, tensors.size() == 1 ? "the tensor" : "one of the tensors", address - tensor.begin,
+          bytes, static_cast<std::int64_t>(tensor.end - tensor.begin), lane);
+}
+
 std::byte* global_place(Warp& warp, std::uint64_t address, std::uint64_t bytes, int lane) {
   Range& last = warp.last_range();
-  if (!last.holds(address, bytes)) {
+  if (const std::vector<Range>& tensors = warp.tensors(); !tensors.empty()) {
+    const auto tensor = std::ranges::find_if(
+        tensors, [=](const Range& range) { return range.holds(address, bytes); });
+    if (tensor == tensors.end()) outside_tensors(warp, tensors, address, bytes, lane);
+    last = *tensor;
+  } else if (!last.holds(address, bytes)) {
     const Range range = DeviceMemory::instance().find(address);
     if (range.end == 0) {
       warp.error("an access of " + std::to_string(bytes) + " bytes at the address " + hex(address) +
@@ -133,8 +123,15 @@ void note(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes, boo
     const std::int64_t offset = place - block.shared;
     other = writes ? block.shared_races->write(thread, offset, count)
                    : block.shared_races->read(thread, offset, count);
-  } else if (!is_private(warp, place)) {
+  } else if (is_global(warp, place)) {
     const auto address = reinterpret_cast<std::uintptr_t>(place);
+    if (block.earlier != nullptr && !warp.has_waited()) {
+      other = block.earlier->conflict(address, count, writes);
+      if (other)
+        warp.error(std::string(writes ? "a write" : "a read") +
+                       " before the wait for the launches before, and " + *other + ",",
+                   lane);
+    }
     other = writes ? block.global_races->write(warp.index(), address, count)
                    : block.global_races->read(warp.index(), address, count);
   }
@@ -144,7 +141,21 @@ void note(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes, boo
              lane);
 }
 
+// Whether an access is in the tensor of its pointer, or in that of the last access if its pointer
+// is unknown.
+bool is_in_one_tensor(Warp& warp, std::uint64_t least, std::uint64_t bytes) {
+  const std::vector<Range>& tensors = warp.tensors();
+  if (tensors.empty()) return warp.last_range().holds(least, bytes);
+  if (!tensors.front().holds(least, bytes)) return false;
+  warp.last_range() = tensors.front();
+  return true;
+}
+
 }  // namespace
+
+bool is_global(Warp& warp, const std::byte* place) {
+  return !is_shared(warp.block(), place) && !is_private(warp, place);
+}
 
 void note_read(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
   note(warp, lane, place, bytes, false);
@@ -187,7 +198,7 @@ Places find_places(Warp& warp, Space space, const Addresses& addresses, std::uin
     for (std::size_t lane = 0; lane < kLanes; ++lane) places[lane] = begin + addresses[lane];
     return places;
   }
-  if (space == Space::global && warp.last_range().holds(least, most - least + bytes)) {
+  if (space == Space::global && is_in_one_tensor(warp, least, most - least + bytes)) {
     for (std::size_t lane = 0; lane < kLanes; ++lane)
       places[lane] = reinterpret_cast<std::byte*>(addresses[lane]);
     return places;

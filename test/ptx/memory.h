@@ -4,35 +4,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <mutex>
-#include <shared_mutex>
-#include <string>
 
 #include "test/ptx/program.h"
 #include "test/ptx/warp.h"
 
 namespace llmc_ptx {
 
-// The allocations of the device.
-class DeviceMemory {
- public:
-  static DeviceMemory& instance();
-
-  void add(const void* memory, std::size_t bytes);
-  void remove(const void* memory);
-  // The range that holds an address; empty if none does.
-  Range find(std::uint64_t address) const;
-
- private:
-  mutable std::shared_mutex mutex_;
-  std::map<std::uint64_t, std::uint64_t> ends_;  // by begin
-};
-
 enum class Space : std::uint8_t { generic, global, shared, local, param };
 
 // Where the bytes of each lane's access are; null for lanes that are not active.
 using Places = std::array<std::byte*, kLanes>;
+
+// Whether it is neither shared nor local memory, nor a parameter.
+bool is_global(Warp& warp, const std::byte* place);
 
 // Tells the checks of races that a lane reads or writes these bytes. Throws an Error if that is a
 // race.

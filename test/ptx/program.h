@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "test/ptx/source.h"
+#include "test/ptx/undefined_rule.h"
 
 namespace llmc_ptx {
 
@@ -31,6 +32,11 @@ struct Operand {
   std::uint32_t offset() const { return place & ~kConstant; }
 };
 
+struct PlacedRegister {
+  Operand place;
+  std::uint32_t bytes = 0;
+};
+
 enum class Kind : std::uint8_t { plain, branch, exit, barrier };
 
 struct Instruction {
@@ -46,6 +52,7 @@ struct Instruction {
   bool is_join = false;         // paths of a warp that diverged may meet here
   int target = 0;               // of a branch: the index of an instruction
   int join = 0;                 // of a branch: where its two paths meet at the latest
+  int roots = 0;                // of an access to global memory: in Program::roots
 };
 
 // The place of an instruction, which only reports need.
@@ -79,15 +86,21 @@ struct SpecialRegister {
 struct Program {
   std::string name, file;
   std::vector<Instruction> code;
-  std::vector<Origin> origins;  // of the instructions
+  std::vector<Origin> origins;       // of the instructions
+  std::vector<UndefinedRule> rules;  // of the instructions
   std::vector<Operand> operands;
   std::vector<Location> locations;
+  // Offsets of parameters that point to the tensors of an access; without any, it may be to any
+  // tensor.
+  std::vector<std::vector<std::int64_t>> roots;
   std::vector<SpecialRegister> special;
   std::int64_t parameter_bytes = 0;
   std::int64_t register_bytes = 0;  // of a warp
   std::int64_t local_bytes = 0;     // of a thread
   std::int64_t shared_bytes = 0;    // that the kernel declares itself
   AlignedBytes constants;           // values that are the same in every launch, once per lane
+  Operand zero;                     // 64 bits of 0
+  std::vector<PlacedRegister> undefined_at_start;  // a lane may read them before it writes them
 
   std::vector<AlignedBytes> values;  // of variables in global memory
 

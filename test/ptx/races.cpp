@@ -1,5 +1,7 @@
 #include "test/ptx/races.h"
 
+#include <utility>
+
 #include "test/ptx/program.h"
 
 namespace llmc_ptx {
@@ -108,6 +110,31 @@ std::optional<std::string> GlobalRaces::write(int warp, std::uint64_t address, s
     if (byte.read.block == kSeveral) return "reads of several blocks";
     if (!sees(byte.read)) return "a read of block " + std::to_string(byte.read.block);
     byte.written = {block_, epoch_, warp};
+  }
+  return std::nullopt;
+}
+
+bool GlobalRaces::touched(std::uint64_t address, std::int64_t count, bool reads) const {
+  for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
+    const auto word = words_.find(at / 4);
+    if (word == words_.end()) continue;
+    const Byte& byte = word->second[at % 4];
+    if (byte.written.block != kNone || (reads && byte.read.block != kNone)) return true;
+  }
+  return false;
+}
+
+void EarlierLaunches::add(std::string kernel, std::shared_ptr<const GlobalRaces> launch,
+                          bool overlapped) {
+  if (!overlapped || !launch->allows_next_early()) launches_.clear();
+  launches_.push_back({std::move(kernel), std::move(launch)});
+}
+
+std::optional<std::string> EarlierLaunches::conflict(std::uint64_t address, std::int64_t count,
+                                                     bool writes) const {
+  for (const Entry& entry : launches_) {
+    if (entry.launch->touched(address, count, false)) return "a write of " + entry.kernel;
+    if (writes && entry.launch->touched(address, count, true)) return "a read of " + entry.kernel;
   }
   return std::nullopt;
 }

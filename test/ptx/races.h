@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -61,6 +62,12 @@ class GlobalRaces {
   std::optional<std::string> read(int warp, std::uint64_t address, std::int64_t count);
   std::optional<std::string> write(int warp, std::uint64_t address, std::int64_t count);
 
+  // Whether a block wrote one of these bytes; or, if `reads` counts as well, read it.
+  bool touched(std::uint64_t address, std::int64_t count, bool reads) const;
+  // A block allowed the next launch before it had waited for the launches before.
+  void allow_next_early() { allows_next_early_ = true; }
+  bool allows_next_early() const { return allows_next_early_; }
+
  private:
   static constexpr std::int64_t kNone = -1, kSeveral = -2;
 
@@ -82,6 +89,24 @@ class GlobalRaces {
   std::unordered_map<std::uint64_t, Moments> published_;  // by counter
   Moments seen_, arriving_;
   std::vector<int> fenced_;  // by warp: the epoch of its last fence; 0: none
+  bool allows_next_early_ = false;
+};
+
+// The launches of a stream that may still run when a launch begins that overlaps them. Until it
+// waits for them, what they write is unknown to it.
+class EarlierLaunches {
+ public:
+  // After a launch. One that does not overlap begins when all others have ended.
+  void add(std::string kernel, std::shared_ptr<const GlobalRaces> launch, bool overlapped);
+  // The conflict of an access before the wait, such as "a write of KERNEL".
+  std::optional<std::string> conflict(std::uint64_t address, std::int64_t count, bool writes) const;
+
+ private:
+  struct Entry {
+    std::string kernel;
+    std::shared_ptr<const GlobalRaces> launch;
+  };
+  std::vector<Entry> launches_;
 };
 
 }  // namespace llmc_ptx

@@ -118,6 +118,10 @@ RegisterPlaces place_registers(const Function& function, const ControlFlow& flow
 
   RegisterPlaces result;
   result.bytes = first;
+  const Set at_start = liveness.at_start(0);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (has(at_start, i)) result.undefined_at_start.push_back(*names[i]);
+  }
   std::map<Width, std::vector<Operand>> free;
   struct Busy {
     int last;

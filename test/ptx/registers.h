@@ -19,6 +19,8 @@ struct Use {
 struct RegisterPlaces {
   std::map<std::string, Operand> places;
   std::int64_t bytes = 0;
+  // Those that a path to a statement that reads them may not have written.
+  std::vector<std::string> undefined_at_start;
 };
 
 // `uses`: one per statement of the function. `first` is the first free byte.

@@ -9,6 +9,7 @@
 #include "llmc/base/hash.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/memory.h"
+#include "test/ptx/undefined.h"
 
 namespace llmc_ptx {
 
@@ -18,7 +19,27 @@ Warp::Warp(Block& block, int index, std::byte* registers)
   live_ = count == kLanes ? ~0u : (1u << count) - 1;
   paths_.push_back({live_, 0, static_cast<int>(block.program->code.size())});
   local_.resize(static_cast<std::size_t>(block.program->local_bytes) * kLanes, std::byte{0xA1});
+  if (checks_undefined()) make_undefined();
   set_special_registers();
+}
+
+void Warp::make_undefined() {
+  const Program& program = *block_->program;
+  const auto bytes = static_cast<std::size_t>(program.register_bytes);
+  has_undefined_.assign(bytes / 64 + 1, 0);
+  std::memset(bases_[0] + bytes, 0, bytes);
+  for (const PlacedRegister& unwritten : program.undefined_at_start) {
+    std::memset(lanes<std::byte>(undefined(unwritten.place)), 0xFF, unwritten.bytes);
+    update_undefined(unwritten.place, unwritten.bytes);
+  }
+  local_undefined_.assign(local_.size(), std::byte{0xFF});
+}
+
+void Warp::update_undefined(Operand operand, std::uint32_t bytes) {
+  const bool any = any_undefined(lanes<std::byte>(undefined(operand)), bytes);
+  std::uint8_t& known = has_undefined_[operand.place / 64];
+  num_undefined_ += static_cast<int>(any) - known;
+  known = static_cast<std::uint8_t>(any);
 }
 
 void Warp::set_special_registers() {
@@ -50,16 +71,19 @@ void Warp::run() {
       at_ = at;
       ++num_instructions_;
       std::uint32_t lanes = active_;
+      const bool any_undefined = num_undefined_ != 0;
       if (instruction.is_predicated) {
+        if (any_undefined) require_defined(*this, instruction.predicate, active_);
         const std::uint32_t bits = predicate(instruction.predicate);
         lanes &= instruction.negated ? ~bits : bits;
       }
       switch (instruction.kind) {
         case Kind::plain:
-          if (lanes == active_) {
+          if (lanes == active_ && !any_undefined) {
             instruction.run(*this, instruction);
           } else if (lanes != 0) {
             const std::uint32_t all = std::exchange(active_, lanes);
+            if (any_undefined) flow_undefined(*this, instruction);
             instruction.run(*this, instruction);
             active_ = all;
           }
@@ -88,6 +112,7 @@ void Warp::run() {
           break;
         case Kind::barrier:
           if (active_ != live_) error("a barrier of the block, reached by a part of a warp");
+          if (any_undefined && reduces()) require_defined(*this, instruction.operands[1], live_);
           state_ = State::at_barrier;
           num_thread_instructions_ += (num_instructions_ - before) * width;
           return;
@@ -126,12 +151,59 @@ void Warp::end_lanes(std::uint32_t lanes) {
   while (!paths_.empty() && paths_.back().lanes == 0) paths_.pop_back();
 }
 
+// The barrier combines a predicate of all threads.
+bool Warp::reduces() const {
+  return block_->program->origins[at_].form->operands.starts_with('P');
+}
+
+void Warp::set_reduction(bool any) {
+  const Operand result = barrier().operands[0];
+  predicate(result) = any ? ~0u : 0u;
+  if (!checks_undefined()) return;
+  predicate(undefined(result)) = 0;
+  update_undefined(result, sizeof(std::uint32_t));
+}
+
 bool Warp::has_pending_copies() const {
   return !open_copies_.empty() ||
          std::ranges::any_of(groups_, [](const auto& group) { return !group.empty(); });
 }
 
+namespace {
+
+// What has arrived is as undefined as its source.
+void copy_undefined(Warp& warp, const PendingCopy& copy) {
+  std::byte* const to = undefined_bits(warp, copy.destination, copy.bytes + copy.zeros);
+  std::memset(to, 0, copy.bytes + copy.zeros);
+  if (copy.bytes == 0) return;
+  const std::byte* const from = undefined_bits(warp, copy.source, copy.bytes);
+  if (from == nullptr) return;
+  if (any_undefined(from, copy.bytes))
+    require_defined_by_others(warp, copy.lane, copy.source, copy.bytes);
+  std::memcpy(to, from, copy.bytes);
+}
+
+}  // namespace
+
+void PendingCopy::arrive() const {
+  if (bytes > 0) std::memcpy(destination, source, bytes);
+  std::memset(destination + bytes, 0, zeros);
+}
+
+void Warp::add_copy(PendingCopy copy) {
+  // Some seeds let copies arrive early.
+  if (block_->seed % 2 == 0 && block_->seed != 0) {
+    const auto moment = llmc::mix64(block_->seed, at_, static_cast<std::uint64_t>(copy.lane)) % 3;
+    copy.arrival = static_cast<PendingCopy::Arrival>(moment);
+  }
+  if (copy.arrival == PendingCopy::Arrival::at_once) copy.arrive();
+  open_copies_.push_back(copy);
+}
+
 void Warp::commit_copies() {
+  for (const PendingCopy& copy : open_copies_) {
+    if (copy.arrival == PendingCopy::Arrival::at_commit) copy.arrive();
+  }
   groups_.push_back(std::exchange(open_copies_, {}));
 }
 
@@ -139,22 +211,27 @@ void Warp::wait_for_copies(std::int64_t most) {
   while (static_cast<std::int64_t>(groups_.size()) > most) {
     for (const PendingCopy& copy : groups_.front()) {
       note_write(*this, copy.lane, copy.destination, copy.bytes + copy.zeros);
-      if (copy.bytes > 0) std::memcpy(copy.destination, copy.source, copy.bytes);
-      std::memset(copy.destination + copy.bytes, 0, copy.zeros);
+      copy.arrive();
+      if (checks_undefined()) copy_undefined(*this, copy);
     }
     groups_.erase(groups_.begin());
   }
 }
 
-void Warp::error(const std::string& what, int lane) const {
+std::string Warp::place_text(int lane) const {
   const Program& program = *block_->program;
   const Dim3& block = block_->index;
-  std::string text = program.name + ", block (" + std::to_string(block.x) + ", " +
-                     std::to_string(block.y) + ", " + std::to_string(block.z) + "), ";
-  text += lane < 0 ? "warp " + std::to_string(index_)
-                   : "thread " + std::to_string(index_ * kLanes + lane);
-  text += ": " + what + " in " + program.origins[at_].form->name + " at " + program.place_of(at_);
-  llmc::fail(text);
+  return program.name + ", block (" + std::to_string(block.x) + ", " + std::to_string(block.y) +
+         ", " + std::to_string(block.z) + "), " +
+         (lane < 0 ? "warp " + std::to_string(index_)
+                   : "thread " + std::to_string(index_ * kLanes + lane)) +
+         ", in " + program.origins[at_].form->name + " at " + program.place_of(at_);
+}
+
+void Warp::error(const std::string& what, int lane) const {
+  const std::string place = place_text(lane);
+  const std::size_t in = place.rfind(", in ");
+  llmc::fail(place.substr(0, in) + ": " + what + place.substr(in + 1));
 }
 
 }  // namespace llmc_ptx

@@ -9,6 +9,9 @@
 
 namespace llmc::backend {
 
+inline constexpr std::int64_t kTensorGap = 0;
+inline void note_tensor(const void*, std::size_t) {}
+
 inline void* allocate_device(std::size_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);

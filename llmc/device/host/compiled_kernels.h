@@ -18,6 +18,7 @@ struct CompiledLaunch {
   int block_threads = 0;
   std::size_t shared_bytes = 0;
   bool overlapped = false;
+  const void* stream = nullptr;
   std::vector<std::byte> arguments;
 
   template <class T>
@@ -32,8 +33,18 @@ struct CompiledLaunch {
 // an Error if a kernel of the engine has no PTX, or if its run is faulty.
 bool run_compiled(const CompiledLaunch& launch);
 
-// Memory that kernels may access.
-void add_device_memory(const void* memory, std::size_t bytes);
+// Memory that kernels may access. The host writes pinned memory without notice.
+void add_device_memory(const void* memory, std::size_t bytes, bool is_pinned);
 void remove_device_memory(const void* memory);
+// A tensor in an allocation; memory between its tensors belongs to none.
+void add_device_tensor(const void* memory, std::size_t bytes);
+
+// The next launch of a stream begins after the end of those before it.
+void note_end_of_launches(const void* stream);
+
+// What the host does with device memory in the order of a stream.
+void note_host_copy(const void* to, const void* from, std::size_t bytes);
+void note_host_read(const void* memory, std::size_t bytes);
+void note_host_write(const void* memory, std::size_t bytes);
 
 }  // namespace llmc::host

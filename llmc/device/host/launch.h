@@ -43,8 +43,13 @@ void launch(bool overlapped, void (*kernel)(Parameters...), Grid grid, int block
     block != nullptr ? run_grid_in(*block, grid_launch) : run_grid(grid_launch);
   };
   if constexpr (kGpuKernels) {
-    CompiledLaunch compiled = {
-        reinterpret_cast<const void*>(kernel), grid, block_threads, shared_bytes, overlapped, {}};
+    CompiledLaunch compiled = {reinterpret_cast<const void*>(kernel),
+                               grid,
+                               block_threads,
+                               shared_bytes,
+                               overlapped,
+                               &stream,
+                               {}};
     std::apply([&](const auto&... argument) { (compiled.add(argument), ...); }, bound.arguments);
     const auto run_either = [=](Block* block) {
       if (!run_compiled(compiled)) run(block);

@@ -32,15 +32,30 @@ void in_pieces(std::size_t bytes, const Work& work) {
 
 }  // namespace
 
-void* allocate(std::size_t bytes) {
+namespace {
+
+void* allocate(std::size_t bytes, bool is_pinned) {
   const bool huge = bytes >= 4 * kHugePage && !kAddressSanitizer && !kThreadSanitizer;
   void* memory = nullptr;
   if (posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes) != 0) return nullptr;
   if (huge) madvise(memory, bytes, MADV_HUGEPAGE);  // a request: small pages are slower but correct
   TsanIgnoreScope bookkeeping;
   fill_uninitialised(memory, bytes);
-  if constexpr (kGpuKernels) add_device_memory(memory, bytes);
+  if constexpr (kGpuKernels) add_device_memory(memory, bytes, is_pinned);
   return memory;
+}
+
+}  // namespace
+
+void* allocate(std::size_t bytes) {
+  return allocate(bytes, false);
+}
+void* allocate_pinned(std::size_t bytes) {
+  return allocate(bytes, true);
+}
+
+void note_tensor(const void* memory, std::size_t bytes) {
+  if constexpr (kGpuKernels) add_device_tensor(memory, bytes);
 }
 
 void release(void* memory, std::size_t) {
@@ -51,6 +66,7 @@ void release(void* memory, std::size_t) {
 
 void copy(void* destination, const void* source, std::size_t bytes, Stream& stream) {
   stream.run([=] {
+    if constexpr (kGpuKernels) note_host_copy(destination, source, bytes);
     in_pieces(bytes, [=](std::size_t first, std::size_t size) {
       std::memcpy(static_cast<char*>(destination) + first, static_cast<const char*>(source) + first,
                   size);
@@ -60,6 +76,7 @@ void copy(void* destination, const void* source, std::size_t bytes, Stream& stre
 
 void fill_zero(void* p, std::size_t bytes, Stream& stream) {
   stream.run([=] {
+    if constexpr (kGpuKernels) note_host_write(p, bytes);
     in_pieces(bytes, [=](std::size_t first, std::size_t size) {
       std::memset(static_cast<char*>(p) + first, 0, size);
     });

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "llmc/device/host/stream.h"
+#include "llmc/device/target.h"
 
 namespace llmc {
 
@@ -13,6 +15,10 @@ namespace host {
 // Large allocations request huge pages. With small pages, the first use of a model causes half a
 // million page faults, and every pass through it as many TLB misses.
 void* allocate(std::size_t bytes);
+void* allocate_pinned(std::size_t bytes);
+
+// Tells the executor of compiled kernels that these bytes of an allocation are a tensor.
+void note_tensor(const void* memory, std::size_t bytes);
 
 // Freeing device memory waits for the device, as cudaFree does. Only TSan needs this: host streams
 // run work immediately.
@@ -26,6 +32,11 @@ void fill_zero(void* p, std::size_t bytes, Stream& stream);
 
 namespace backend {
 
+inline constexpr std::int64_t kTensorGap = kGpuKernels ? 256 : 0;
+
+inline void note_tensor(const void* data, std::size_t bytes) {
+  if constexpr (kGpuKernels) host::note_tensor(data, bytes);
+}
 inline void* allocate_device(std::size_t bytes) {
   return host::allocate(bytes);
 }
@@ -33,7 +44,7 @@ inline void free_device(void* memory, std::size_t bytes) {
   host::release(memory, bytes);
 }
 inline void* allocate_pinned(std::size_t bytes) {
-  return host::allocate(bytes);
+  return host::allocate_pinned(bytes);
 }
 inline void free_pinned(void* memory, std::size_t bytes) {
   host::release(memory, bytes);

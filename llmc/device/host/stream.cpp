@@ -87,6 +87,7 @@ StreamContextPool& StreamContextPool::instance() {
 }  // namespace host
 
 Stream::~Stream() {
+  if constexpr (kGpuKernels) host::note_end_of_launches(this);
   host::TsanIgnoreScope bookkeeping;
   if (host::kThreadSanitizer && idle_) host::StreamContextPool::recycle(std::move(context_));
   context_.reset();
@@ -95,6 +96,7 @@ Stream::~Stream() {
 void Stream::synchronize() {
   require_not_recording("the host cannot wait for a stream");
   host::tsan_acquire(&finished_);
+  if constexpr (kGpuKernels) host::note_end_of_launches(this);
   idle_ = true;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "llmc/device/host/block.h"
+#include "llmc/device/host/compiled_kernels.h"
 #include "llmc/device/host/fiber.h"
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/launch_observer.h"
@@ -162,6 +163,9 @@ class Stream {
   template <class Work>
   void execute(const Work& work, [[maybe_unused]] Kind kind) {
     if constexpr (!host::kThreadSanitizer) {
+      if constexpr (kGpuKernels) {
+        if (kind == Kind::other) host::note_end_of_launches(this);
+      }
       work();
     } else {
       host::tsan_release(&submitted_);

@@ -12,6 +12,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/executor.h"
+#include "llmc/device/host/library_access.h"
 #include "llmc/device/workers.h"
 #include "llmc/ops/gemm/gemm.h"
 #include "llmc/ops/gemm/gemm_host_rows.h"
@@ -46,7 +47,7 @@ class Gemm {
  private:
   template <class TO, class TI>
   static void compute(const GemmCall<TO, TI>& call) {
-    report_to_tsan(call);
+    report_accesses(call);
     // Scratch memory and the library's objects belong to the OS thread, which all streams share.
     const host::TsanIgnoreScope bookkeeping;
     if (call.m <= kMaxFewRows) return multiply_few_rows(call);
@@ -106,17 +107,17 @@ class Gemm {
 
   // The library is not instrumented, so this reports its reads and writes to ThreadSanitizer.
   template <class TO, class TI>
-  static void report_to_tsan(const GemmCall<TO, TI>& call) {
-    host::tsan_reads(call.a, static_cast<std::size_t>(call.m * call.k) * sizeof(TI));
-    host::tsan_reads(call.b, static_cast<std::size_t>(call.k * call.n) * sizeof(TI));
+  static void report_accesses(const GemmCall<TO, TI>& call) {
+    host::library_reads(call.a, static_cast<std::size_t>(call.m * call.k) * sizeof(TI));
+    host::library_reads(call.b, static_cast<std::size_t>(call.k * call.n) * sizeof(TI));
     const std::size_t result_bytes = static_cast<std::size_t>(call.m * call.n) * sizeof(TO);
-    if (call.beta != 0) host::tsan_reads(call.addend_or_c(), result_bytes);
+    if (call.beta != 0) host::library_reads(call.addend_or_c(), result_bytes);
     if (call.bias != nullptr) {
-      host::tsan_reads(call.bias, static_cast<std::size_t>(call.n) * sizeof(TI));
+      host::library_reads(call.bias, static_cast<std::size_t>(call.n) * sizeof(TI));
     }
-    if (call.epilogue == Epilogue::gelu) host::tsan_writes(call.aux, result_bytes);
-    if (call.epilogue == Epilogue::gelu_backward) host::tsan_reads(call.aux, result_bytes);
-    host::tsan_writes(call.c, result_bytes);
+    if (call.epilogue == Epilogue::gelu) host::library_writes(call.aux, result_bytes);
+    if (call.epilogue == Epilogue::gelu_backward) host::library_reads(call.aux, result_bytes);
+    host::library_writes(call.c, result_bytes);
   }
 };
 
