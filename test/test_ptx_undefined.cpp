@@ -83,8 +83,7 @@ TEST_SUITE("ptx_undefined") {
       ++forms;
       CAPTURE(name);
       std::string text = name;
-      if (const std::size_t blank = text.find(' '); blank != std::string::npos)
-        text.resize(blank);
+      if (const std::size_t blank = text.find(' '); blank != std::string::npos) text.resize(blank);
       text = plain_text(text, form.operands.size());
       if (name.ends_with(" pack")) text = text.substr(0, text.find(' ')) + " $0, {$1, $2}";
       if (name.ends_with(" unpack")) text = text.substr(0, text.find(' ')) + " {$0, $1}, $2";
@@ -107,8 +106,7 @@ TEST_SUITE("ptx_undefined") {
         const Results second = run_partly_undefined(text, form.operands, others, undefined, of_x);
         for (std::size_t i = 0; i < first.values.size(); ++i) {
           for (std::size_t lane = 0; lane < 32; ++lane) {
-            const std::uint64_t defined =
-                ~(first.undefined[i][lane] | second.undefined[i][lane]);
+            const std::uint64_t defined = ~(first.undefined[i][lane] | second.undefined[i][lane]);
             CHECK((first.values[i][lane] & defined) == (second.values[i][lane] & defined));
           }
         }
@@ -134,70 +132,80 @@ TEST_SUITE("ptx_undefined") {
     expect_report("shfl.sync.idx.b32 %r0|%p0, %lane, %x, 31, -1;",
                   "an undefined distance or mask in shfl.sync.idx.b32");
     expect_report("atom.global.add.u32 %r0, [%in], %x;", "an undefined addend");
-    expect_report("shl.b32 %r0, %lane, 4;\nand.b32 %r1, %x, 16;\ncp.async.cg.shared.global [%r0], "
-                  "[%in], 16, %r1;",
-                  "an undefined size");
+    expect_report(
+        "shl.b32 %r0, %lane, 4;\nand.b32 %r1, %x, 16;\ncp.async.cg.shared.global [%r0], "
+        "[%in], 16, %r1;",
+        "an undefined size");
     expect_report("setp.eq.u32 %p0, %never, 5;\n@%p0 bra $end;\nadd.s32 %r0, %r0, 1;\n$end:",
                   "an undefined predicate in bra");
     // Written in some lanes only.
-    expect_report("setp.lt.u32 %p0, %lane, 9;\n@%p0 mov.u32 %r1, 1;\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 "
-                  "bra $end;\nadd.s32 %r0, %lane, 1;\n$end:",
-                  "thread 9: an undefined predicate in bra");
+    expect_report(
+        "setp.lt.u32 %p0, %lane, 9;\n@%p0 mov.u32 %r1, 1;\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 "
+        "bra $end;\nadd.s32 %r0, %lane, 1;\n$end:",
+        "thread 9: an undefined predicate in bra");
   }
 
   TEST_CASE("memory passes on what is undefined") {
-    const std::string decide = "setp.eq.u32 %p7, %r7, 5;\n@%p7 bra $end;\nadd.s32 %r0, %lane, "
-                               "1;\n$end:";
+    const std::string decide =
+        "setp.eq.u32 %p7, %r7, 5;\n@%p7 bra $end;\nadd.s32 %r0, %lane, "
+        "1;\n$end:";
     const std::string report = "an undefined predicate in bra";
-    expect_report("shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %x;\nld.shared.u32 %r7, [%r1];\n" +
-                      decide,
-                  report);
+    expect_report(
+        "shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %x;\nld.shared.u32 %r7, [%r1];\n" + decide,
+        report);
     expect_none("shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %lane;\nld.shared.u32 %r7, [%r1];\n" +
                 decide);
     // One of the bytes.
-    expect_report("shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %lane;\nst.shared.u8 [%r1+1], "
-                  "%x;\nld.shared.u32 %r7, [%r1];\n" +
-                      decide,
-                  report);
-    expect_none("shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %x;\nst.shared.u8 [%r1+1], "
-                "%lane;\nld.shared.u8 %r7, [%r1+1];\n" +
-                decide);
+    expect_report(
+        "shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %lane;\nst.shared.u8 [%r1+1], "
+        "%x;\nld.shared.u32 %r7, [%r1];\n" +
+            decide,
+        report);
+    expect_none(
+        "shl.b32 %r1, %lane, 2;\nst.shared.u32 [%r1], %x;\nst.shared.u8 [%r1+1], "
+        "%lane;\nld.shared.u8 %r7, [%r1+1];\n" +
+        decide);
     // A copy before its wait, and after it.
-    const std::string copy = "shl.b32 %r1, %lane, 4;\ncp.async.cg.shared.global [%r1], [%in], 16, "
-                             "16;\ncp.async.commit_group;\n";
+    const std::string copy =
+        "shl.b32 %r1, %lane, 4;\ncp.async.cg.shared.global [%r1], [%in], 16, "
+        "16;\ncp.async.commit_group;\n";
     const std::string wait = "cp.async.wait_group 0;\n", load = "ld.shared.u32 %r7, [%r1];\n";
     expect_report(copy + load + wait + decide, report);
     expect_none(copy + wait + load + decide);
     // Rows of ldmatrix, of which only the first matrix is defined.
-    const std::string rows = "shl.b32 %r1, %lane, 4;\nsetp.lt.u32 %p0, %lane, 8;\n@%p0 "
-                             "st.shared.v4.u32 [%r1], {%lane, %lane, %lane, %lane};\nbar.warp.sync "
-                             "-1;\nldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r3}, "
-                             "[%r1];\nmov.u32 %r7, ";
+    const std::string rows =
+        "shl.b32 %r1, %lane, 4;\nsetp.lt.u32 %p0, %lane, 8;\n@%p0 "
+        "st.shared.v4.u32 [%r1], {%lane, %lane, %lane, %lane};\nbar.warp.sync "
+        "-1;\nldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r3}, "
+        "[%r1];\nmov.u32 %r7, ";
     expect_none(rows + "%r4;\n" + decide);
     expect_report(rows + "%r5;\n" + decide, report);
     // Lanes exchange it.
-    expect_report("setp.lt.u32 %p0, %lane, 31;\nselp.b32 %r1, %lane, %x, %p0;\nshfl.sync.bfly.b32 "
-                  "%r7|%p1, %r1, 31, 31, -1;\n" +
-                      decide,
-                  "thread 0: an undefined predicate in bra");
+    expect_report(
+        "setp.lt.u32 %p0, %lane, 31;\nselp.b32 %r1, %lane, %x, %p0;\nshfl.sync.bfly.b32 "
+        "%r7|%p1, %r1, 31, 31, -1;\n" +
+            decide,
+        "thread 0: an undefined predicate in bra");
   }
 
   TEST_CASE("what undefined bits cannot change is not reported") {
     const auto decide = [](const std::string& bits) {
-      return "setp.eq.u32 %p7, " + bits +
-             ", 5;\n@%p7 bra $end;\nadd.s32 %r0, %lane, 1;\n$end:";
+      return "setp.eq.u32 %p7, " + bits + ", 5;\n@%p7 bra $end;\nadd.s32 %r0, %lane, 1;\n$end:";
     };
     expect_none("and.b32 %r1, %x, 0;\n" + decide("%r1"));
     expect_none("or.b32 %r1, %x, -1;\n" + decide("%r1"));
     expect_none("shl.b32 %r1, %x, 8;\nprmt.b32 %r1, %r1, %lane, 0x4444;\n" + decide("%r1"));
     expect_none("setp.lt.u32 %p0, %lane, 40;\nselp.b32 %r1, %lane, %x, %p0;\n" + decide("%r1"));
-    expect_none("setp.lt.u32 %p0, %lane, 40;\nsetp.eq.u32 %p1, %x, 0;\nor.pred %p2, %p0, "
-                "%p1;\n@%p2 bra $end;\nadd.s32 %r0, %lane, 1;\n$end:");
-    expect_none("shl.b32 %r1, %x, 16;\nor.b32 %r1, %r1, 3;\nsetp.ne.u32 %p0, %r1, 8;\n@%p0 bra "
-                "$end;\nadd.s32 %r0, %lane, 1;\n$end:");
-    expect_none("mov.b32 {%h0, %h1}, %x;\ncvt.u16.u32 %h1, %lane;\nmov.b32 %r1, {%h0, "
-                "%h1};\nshr.u32 %r1, %r1, 16;\n" +
-                decide("%r1"));
+    expect_none(
+        "setp.lt.u32 %p0, %lane, 40;\nsetp.eq.u32 %p1, %x, 0;\nor.pred %p2, %p0, "
+        "%p1;\n@%p2 bra $end;\nadd.s32 %r0, %lane, 1;\n$end:");
+    expect_none(
+        "shl.b32 %r1, %x, 16;\nor.b32 %r1, %r1, 3;\nsetp.ne.u32 %p0, %r1, 8;\n@%p0 bra "
+        "$end;\nadd.s32 %r0, %lane, 1;\n$end:");
+    expect_none(
+        "mov.b32 {%h0, %h1}, %x;\ncvt.u16.u32 %h1, %lane;\nmov.b32 %r1, {%h0, "
+        "%h1};\nshr.u32 %r1, %r1, 16;\n" +
+        decide("%r1"));
   }
 
   TEST_CASE("an undefined row or column of a product makes only its own results undefined") {
@@ -237,13 +245,15 @@ TEST_SUITE("ptx_undefined") {
     CHECK(fault_of(store, parameters, 32, 1024) == "");
     auto& memory = DeviceMemory::instance();
     CHECK(memory.undefined_store(reinterpret_cast<std::uintptr_t>(out.data()), 4).has_value());
-    CHECK_THROWS_WITH_AS(memory.host_reads(out.data(), 8),
-                         "the host reads 8 bytes that were stored undefined by test, block (0, 0, 0), "
-                         "thread 0, in st.global.u32 at line 14 of test.ptx",
-                         llmc::Error);
+    CHECK_THROWS_WITH_AS(
+        memory.host_reads(out.data(), 8),
+        "the host reads 8 bytes that were stored undefined by test, block (0, 0, 0), "
+        "thread 0, in st.global.u32 at line 14 of test.ptx",
+        llmc::Error);
     const std::string load = undefined_body("ld.global.u32 %r0, [%out];");
-    CHECK(fault_of(load, parameters, 32, 1024).find("thread 0: a load of bytes that were stored "
-                                                    "undefined by test") != std::string::npos);
+    CHECK(fault_of(load, parameters, 32, 1024)
+              .find("thread 0: a load of bytes that were stored "
+                    "undefined by test") != std::string::npos);
     // A launch may read what it stored itself, and what was overwritten is defined.
     CHECK(fault_of(undefined_body("st.global.u32 [%out], %x;\nld.global.u32 %r0, [%out];"),
                    parameters, 32, 1024) == "");
@@ -277,8 +287,10 @@ TEST_SUITE("ptx_undefined") {
     // A pointer that may be one of two, and one that comes from memory.
     CHECK(fault("setp.lt.u32 %p0, %lane, 7;\nselp.b64 %d0, %in, %out, %p0;\nselp.b64 %d1, %at, 0, "
                 "%p0;\nadd.s64 %d0, %d0, %d1;\nst.global.u32 [%d0], %lane;") == "");
-    expect("st.shared.u64 [0], %in;\nbar.warp.sync -1;\nld.shared.u64 %d0, [0];\nst.global.u32 [%d0+256], 1;",
-           "which is in no allocation");
+    expect(
+        "st.shared.u64 [0], %in;\nbar.warp.sync -1;\nld.shared.u64 %d0, [0];\nst.global.u32 "
+        "[%d0+256], 1;",
+        "which is in no allocation");
     memory.remove(buffer.data());
     expect("st.global.u32 [%out], %lane;", "which is in no allocation");
   }
@@ -286,7 +298,8 @@ TEST_SUITE("ptx_undefined") {
   TEST_CASE("asynchronous copies arrive at some moment until the wait, which the seed decides") {
     DeviceArray<std::uint32_t> in(64), out(64);
     for (std::uint32_t i = 0; i < 64; ++i) in[i] = 1000 + i;
-    // What is in shared memory before the wait; its undefined bits do not matter here.
+    // Stores the shared memory before the wait, whose undefined bits do not matter here, and after
+    // it.
     const std::string text = undefined_body(
         "shl.b32 %r1, %lane, 4;\nmul.wide.u32 %d0, %lane, 4;\nand.b64 %d0, %d0, 112;\nadd.s64 %d0, "
         "%d0, %in;\ncp.async.cg.shared.global [%r1], [%d0], 16, 16;\ncp.async.commit_group;\n"

@@ -22,7 +22,7 @@ class DeviceMemory {
  public:
   static DeviceMemory& instance();
 
-  // Whether later allocations know their undefined bits, for which they need their size once more.
+  // Whether later allocations know their undefined bits, which takes as many bytes again.
   void track_undefined(bool tracks) { tracks_undefined_ = tracks; }
 
   // Memory of the host is pinned: kernels may access it, and the host writes it without notice, so
@@ -46,8 +46,8 @@ class DeviceMemory {
   std::optional<std::string> undefined_store(std::uint64_t address, std::uint64_t bytes,
                                              std::uint64_t launch = 0) const;
 
-  // What the host does in the order of a stream. Reads throw an Error if a kernel stored undefined
-  // bits there.
+  // Accesses of the host in the order of a stream. Reads throw an Error if a kernel stored
+  // undefined bits there.
   void host_reads(const void* memory, std::size_t bytes) const;
   void host_writes(const void* memory, std::size_t bytes);
   void host_copies(const void* to, const void* from, std::size_t bytes);

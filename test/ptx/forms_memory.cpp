@@ -197,7 +197,7 @@ void add_accesses(FormTable& table, std::initializer_list<const char*> types) {
   }
 }
 
-// What an atomic adds, and to what, must be defined.
+// Throws an Error if an atomic adds an undefined value, or to one.
 void require_counter(Warp& warp, const Instruction& i, const Places& places) {
   for_active(warp, [&](int lane) {
     const std::byte* const bits =

@@ -16,7 +16,7 @@ struct LaunchShape {
   int threads = 0;
   std::int64_t dynamic_shared_bytes = 0;
   bool checks_races = true, checks_undefined = true;
-  // What the blocks do in global memory; null: the launch keeps it to itself.
+  // The accesses of the blocks to global memory are noted here; null: only during the launch.
   std::shared_ptr<GlobalRaces> races = nullptr;
   // Not null: the launch may begin before the end of these, and every block must wait for them.
   const EarlierLaunches* earlier = nullptr;

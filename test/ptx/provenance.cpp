@@ -39,17 +39,17 @@ class Finder {
   }
 
  private:
-  // Adds what a statement says about its result; false if that is nothing new.
+  // Includes the roots of a statement in those of its result; false if that is nothing new.
   bool pass(const Statement& statement) {
     if (statement.operands.size() < 2) return false;
     const std::string& result = statement.operands[0];
     const auto width = function_.registers.find(result);
     if (width == function_.registers.end() || width->second != Width::bits64) return false;
-    Roots found = roots_[result];
-    found.include(roots_of(statement));
+    Roots all = roots_[result];
+    all.include(roots_of(statement));
     Roots& known = roots_[result];
-    if (found == known) return false;
-    known = found;
+    if (all == known) return false;
+    known = all;
     return true;
   }
 

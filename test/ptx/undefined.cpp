@@ -73,9 +73,7 @@ void with_letter(char letter, const F& f) {
 class FlowStep {
  public:
   FlowStep(Warp& warp, const Instruction& instruction)
-      : warp_(warp),
-        i_(instruction),
-        rule_(warp.block().program->rules[warp.place()]) {}
+      : warp_(warp), i_(instruction), rule_(warp.block().program->rules[warp.place()]) {}
 
   void run() {
     if (rule_.flow == Flow::none || !touches_undefined()) return;
@@ -271,7 +269,8 @@ class FlowStep {
     }
     for (std::size_t e = 0; e < 4; ++e) {
       U32* const out = warp_.lanes<U32>(warp_.undefined(i_.operands[e]));
-      write_lanes(warp_, out, [&](int lane) { return has_lane(lanes[e], lane) ? ~U32{0} : U32{0}; });
+      write_lanes(warp_, out,
+                  [&](int lane) { return has_lane(lanes[e], lane) ? ~U32{0} : U32{0}; });
       update(e);
     }
   }
@@ -284,7 +283,8 @@ class FlowStep {
       if (letter != 'a' && letter != 'A' && !(is_size && rule_.letters[1] == 'A')) continue;
       const U32 lanes = undefined_lanes(k) & warp_.active();
       if (lanes != 0)
-        warp_.error(is_size ? "an undefined size" : "an undefined address", std::countr_zero(lanes));
+        warp_.error(is_size ? "an undefined size" : "an undefined address",
+                    std::countr_zero(lanes));
     }
   }
 

@@ -171,7 +171,7 @@ bool Warp::has_pending_copies() const {
 
 namespace {
 
-// What has arrived is as undefined as its source.
+// Bytes that have arrived are as undefined as their source.
 void copy_undefined(Warp& warp, const PendingCopy& copy) {
   std::byte* const to = undefined_bits(warp, copy.destination, copy.bytes + copy.zeros);
   std::memset(to, 0, copy.bytes + copy.zeros);

@@ -42,7 +42,7 @@ void add_device_tensor(const void* memory, std::size_t bytes);
 // The next launch of a stream begins after the end of those before it.
 void note_end_of_launches(const void* stream);
 
-// What the host does with device memory in the order of a stream.
+// Accesses of the host to device memory in the order of a stream.
 void note_host_copy(const void* to, const void* from, std::size_t bytes);
 void note_host_read(const void* memory, std::size_t bytes);
 void note_host_write(const void* memory, std::size_t bytes);

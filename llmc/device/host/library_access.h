@@ -1,5 +1,5 @@
-// What a library of the host does with device memory, for the checks of the build: TSan does not see
-// accesses of a library, and kernels as nvcc compiled them may have stored undefined values.
+// What a library of the host does with device memory, for the checks of the build: TSan does not
+// see accesses of a library, and kernels as nvcc compiled them may have stored undefined values.
 #pragma once
 
 #include <cstddef>
