@@ -1,4 +1,4 @@
-// What a library of the host does with device memory, for the checks of the build: TSan does not
+// Accesses of a library of the host to device memory, for the checks of the build: TSan does not see
 // see accesses of a library, and kernels as nvcc compiled them may have stored undefined values.
 #pragma once
 
