@@ -459,8 +459,8 @@ $(MAINS:%=$(CUDA_OUT)/%): $(CUDA_OUT)/%: $(CUDA_OUT)/%.o $(CUDA_OBJECTS) $(LIBRA
 $(HOST)/%: data/%.cpp $(HOST)/standard.h.gch $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(call precompiled,$(HOST)/standard.h) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(HOST)/%: test/faults/%.cu $(EXECUTOR) $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(EXECUTOR) $(LIBRARY) -o $@ $(HOST_LIBS)
+$(HOST)/%: test/faults/%.cu $(EXECUTOR) $(EXECUTE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(EXECUTOR) $(EXECUTE) $(LIBRARY) -o $@ $(HOST_LIBS) $(if $(EXECUTE),-rdynamic)
 
 build/units/oracle.cpp: FORCE
 	$(call include_files,$(wildcard test/oracle/*.cpp))
@@ -520,12 +520,16 @@ $(PTX)/launches.ptx: dev/launches.cu build/host/ops.h $(PTX)/commands | $(CHECKE
 # Those that only tests launch.
 $(PTX)/product_instances.ptx: test/product_instances.cu $(PTX)/commands | $(CHECKED)
 	$(PTX_FLAGS) $(DECLARE) -MMD -MP -MF $@.d -MT $@ $< -o $@
+# Planted faults, in a folder of their own: no program has them.
+$(PTX)/faults/faults.ptx: test/faults/faults.cu $(PTX)/commands | $(CHECKED)
+	@mkdir -p $(@D)
+	$(PTX_FLAGS) -diag-suppress 445 -MMD -MP -MF $@.d -MT $@ $< -o $@
 ifneq ($(EXECUTE),)
 # Their tests compare the programs with those of the host.
 .PHONY: host-programs
 host-programs: build/host/libllmc.a | $(ORACLE)
-	+@$(MAKE) --no-print-directory DEVICE=host $(MAINS:%=build/host/%)
-$(MAINS:%=build/host/%): host-programs ;
+	+@$(MAKE) --no-print-directory DEVICE=host $(MAINS:%=build/host/%) build/host/faults
+$(MAINS:%=build/host/%) build/host/faults: host-programs ;
 build/host/ops.h: FORCE
 	$(call list_ops,$(ALL_OPS))
 $(EXECUTE): $(HOST)/ptx/%.o: test/ptx/%.cpp $(HOST)/commands | $(CHECKED_TEST)
@@ -580,7 +584,7 @@ $(CUDA_OUT)/test/%.o $(CUDA_OUT)/test-alone/%.o: test/% $(CUDA_OUT)/test-command
 $(CUDA_OUT)/tests: $(CUDA_TESTS) $(LIBRARY)
 	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
--include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/code/*.d build/*/launch-units/*.d build/*/ptx/*.d build/ptx/*/*.d build/fuzz/*.d \
+-include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/code/*.d build/*/launch-units/*.d build/*/ptx/*.d build/ptx/*/*.d build/ptx/*/faults/*.d build/fuzz/*.d \
                      build/*/llmc/*/*.d build/*/llmc/*/*/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
@@ -600,7 +604,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to run them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%))) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
                    $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
                      $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))

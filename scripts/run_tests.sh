@@ -283,6 +283,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
 fi
 
 if [ -n "${PTX:-}" ] && [ -z "${FILE:-}" ]; then
+  script ptx_fault_programs test/test_ptx_fault_programs.py "$out" ${case_filter:+"$case_filter"}
   script ptx_programs test/test_ptx_programs.py "$out" ${case_filter:+"$case_filter"}
 fi
 

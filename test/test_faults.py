@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [ROOT / f"test/faults/{name}" for name in
-           ("faults.cu", "stream_faults.h", "overlap_faults.h", "transfer_faults.h")]
+           ("faults.cu", "stream_faults.h", "overlap_faults.h", "transfer_faults.h", "compiled_faults.h")]
 
 # Name of a build: (value of SANITIZE for make, path of the program).
 BUILDS = {
@@ -78,6 +78,10 @@ EXPECTED = {
     "merge_early": [RACE],
     "merge_uncounted": [RACE],
 }
+
+
+# Only kernels as nvcc compiled them are checked for these (test_ptx_fault_programs.py).
+COMPILED = {"next_tensor", "undefined_index", "undefined_branch"}
 
 
 def marked_lines():
@@ -152,7 +156,7 @@ def main(patterns):
         else:
             passed += 1
             print(f"ok     {name}: {', '.join(kind[0] for kind in EXPECTED[name])}", flush=True)
-    unknown = sorted(set(lines) - set(EXPECTED))
+    unknown = sorted(set(lines) - set(EXPECTED) - COMPILED)
     if unknown:
         failed += 1
         print(f"FAILED: marked, but missing in EXPECTED: {', '.join(unknown)}")

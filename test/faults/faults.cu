@@ -1,22 +1,25 @@
 // Kernels and stream programs with one fault each, for test_faults.py:
 //
 //   faults NAME           runs the fault; the builds that detect it report it at the lines marked
-//                         with FAULT and its name
+//                         with FAULT and its name; kernels as nvcc compiled them also at those
+//                         with COMPILED
 //   faults NAME --fixed   runs the same code without the fault; no build may report anything
 //   faults --list         prints the names
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <numeric>
 #include <vector>
 
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
+#include "test/faults/compiled_faults.h"
 #include "test/faults/overlap_faults.h"
 #include "test/faults/stream_faults.h"
 #include "test/faults/transfer_faults.h"
 
-namespace {
+namespace llmc_faults {
 
 using namespace llmc;
 
@@ -44,7 +47,8 @@ __global__ void race_in_warp_kernel(float* out) {
 
 template <bool Fixed>
 __global__ void race_between_blocks_kernel(float* out) {
-  const float sum = block_sum(1.0f, SharedMemory().take<float>(kBlockScratch));
+  const float x = static_cast<float>(block_x());
+  const float sum = block_sum(x, SharedMemory().take<float>(kBlockScratch));
   if (thread_index() != 0) return;
   out[Fixed ? block_x() : 0] = sum;  // FAULT: race_between_blocks
 }
@@ -116,7 +120,7 @@ __global__ void pipeline_kernel(float* out, const float* in, std::int64_t tiles)
     if (Missing != 2) block_barrier();
   }
   copy_async_wait<0>();
-  out[thread_index()] = sum;
+  out[thread_index()] = sum;  // COMPILED: pipeline_0
 }
 
 // ---- accesses ------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ __global__ void missing_copy_wait_kernel(float* out, const float* in) {
   if (Fixed) copy_async_wait<0>();
   const float first = tile[4 * thread_index()];  // FAULT: missing_copy_wait
   copy_async_wait<0>();
-  out[global_thread()] = first;
+  out[global_thread()] = first;  // COMPILED: missing_copy_wait
 }
 
 // Waits for all copy groups except the last, then reads the last.
@@ -245,13 +249,23 @@ __global__ void lane_returned_kernel(float* out) {
 
 // ---- running the faults --------------------------------------------------------------------
 
+// Copies results to the host.
+void read_back(const Buffer<float>& out, Stream& stream) {
+  std::vector<float> values(static_cast<std::size_t>(out.size()));
+  copy_to_host(values.data(), out.data(), out.size(), stream);
+  stream.synchronize();
+}
+
 // Launches a kernel with `pieces` pieces of shared memory, each of 4 floats per thread. The kernel
 // writes out[kCount] and may read an input of the same size.
 template <class... Inputs>
 void run(void (*kernel)(float*, Inputs...), int pieces) {
   Buffer<float> out(kCount), in(kCount);
+  std::vector<float> values(kCount);
+  std::iota(values.begin(), values.end(), 1.0f);
   Stream stream;
-  fill_zero(in.data(), kCount, stream);
+  copy_to_device(in.data(), values.data(), kCount, stream);
+  fill_zero(out.data(), kCount, stream);
   SharedLayout layout;
   for (int i = 0; i < pieces; ++i) layout = layout.add<float>(4 * kThreads);
   if constexpr (sizeof...(Inputs) == 0) {
@@ -259,7 +273,7 @@ void run(void (*kernel)(float*, Inputs...), int pieces) {
   } else {
     launch(kernel, {kBlocks}, kThreads, layout.bytes(), stream, out.data(), in.data());
   }
-  stream.synchronize();
+  read_back(out, stream);
 }
 
 template <bool Fixed>
@@ -269,6 +283,7 @@ void uninitialised_global() {
   Stream stream;
   if (Fixed) fill_zero(in.data(), kCount, stream);
   launch(uninitialised_global_kernel<bf16>, {kBlocks}, kThreads, 0, stream, out.data(), in.data());
+  read_back(out, stream);
 }
 
 template <int Missing>
@@ -280,6 +295,7 @@ void pipeline() {
   const std::size_t bytes =
       SharedLayout().add<float>(4 * kThreads).add<float>(4 * kThreads).bytes();
   launch(pipeline_kernel<Missing>, {1}, kThreads, bytes, stream, out.data(), in.data(), kTiles);
+  read_back(out, stream);
 }
 
 struct Fault {
@@ -352,16 +368,20 @@ const Fault kFaults[] = {
      missing_overlap_synchronize<true>},
     {"merge_plain", merge_parts<Arrival::plain_counter>, merge_parts<Arrival::counted>},
     {"merge_early", merge_parts<Arrival::not_published>, merge_parts<Arrival::counted>},
+    {"next_tensor", next_tensor<false>, next_tensor<true>},
+    {"undefined_index", undefined_index<false>, undefined_index<true>},
+    {"undefined_branch", undefined_branch<false>, undefined_branch<true>},
+    {"product", product, product},
     {"merge_uncounted", merge_parts<Arrival::not_counted>, merge_parts<Arrival::counted>},
 };
 
-}  // namespace
+}  // namespace llmc_faults
 
 int main(int count, char** arguments) {
   const char* name = count > 1 ? arguments[1] : "";
   const bool fixed = count > 2 && std::strcmp(arguments[2], "--fixed") == 0;
   const bool list = std::strcmp(name, "--list") == 0;
-  for (const Fault& fault : kFaults) {
+  for (const llmc_faults::Fault& fault : llmc_faults::kFaults) {
     if (list) std::puts(fault.name);
     if (std::strcmp(fault.name, name) != 0) continue;
     try {

@@ -6,7 +6,7 @@
 #include "llmc/device/device.h"
 #include "test/faults/stream_faults.h"
 
-namespace {
+namespace llmc_faults {
 
 // ---- overlapped launches ---------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ __global__ void merge_parts_kernel(float* out, float* parts, std::int32_t* count
   bool is_last = false;
   if (thread_index() == 0) {
     if (How == Arrival::plain_counter) {
-      is_last = ++*counter == kBlocks;
+      is_last = ++*counter == kBlocks;  // COMPILED: merge_plain
     } else if (How == Arrival::not_counted) {
       is_last = block_x() == kBlocks - 1;
     } else {
@@ -190,4 +190,4 @@ void merge_parts() {
   stream.synchronize();
 }
 
-}  // namespace
+}  // namespace llmc_faults

@@ -8,7 +8,7 @@
 #include "llmc/comm/thread_ranks.h"
 #include "llmc/device/device.h"
 
-namespace {
+namespace llmc_faults {
 
 using namespace llmc;
 
@@ -105,4 +105,4 @@ void missing_event_after_collective() {
   reduce_gradients<true, Fixed>();
 }
 
-}  // namespace
+}  // namespace llmc_faults

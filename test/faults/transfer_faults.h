@@ -6,7 +6,7 @@
 #include "llmc/offload/transfers.h"
 #include "test/faults/stream_faults.h"
 
-namespace {
+namespace llmc_faults {
 
 template <class = void>
 __global__ void use_kernel(float* slot) {
@@ -93,4 +93,4 @@ void early_weights() {
   update_values<true, Fixed>();
 }
 
-}  // namespace
+}  // namespace llmc_faults

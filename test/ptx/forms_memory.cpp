@@ -259,8 +259,11 @@ void copy_async(Warp& warp, const Instruction& i) {
     if (warp.checks_undefined()) std::memset(undefined_bits(warp, to[l], kBytes), 0xFF, kBytes);
     note_write(warp, lane, to[l], kBytes);
     if (sizes[lane] > 0) note_read(warp, lane, from[l], sizes[lane]);
-    warp.add_copy({lane, to[l], from[l], sizes[lane], static_cast<U32>(kBytes) - sizes[lane],
-                   PendingCopy::Arrival::at_wait});
+    warp.add_copy({.lane = lane,
+                   .destination = to[l],
+                   .source = from[l],
+                   .bytes = sizes[lane],
+                   .zeros = static_cast<U32>(kBytes) - sizes[lane]});
   });
 }
 

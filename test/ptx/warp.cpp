@@ -122,7 +122,7 @@ void Warp::run() {
     num_thread_instructions_ += (num_instructions_ - before) * width;
     paths_.pop_back();  // the path below continues at the join, with these lanes
   }
-  if (has_pending_copies()) error("copies of cp.async are pending at the end");
+  require_no_pending_copies();
   state_ = State::done;
 }
 
@@ -164,9 +164,12 @@ void Warp::set_reduction(bool any) {
   update_undefined(result, sizeof(std::uint32_t));
 }
 
-bool Warp::has_pending_copies() const {
-  return !open_copies_.empty() ||
-         std::ranges::any_of(groups_, [](const auto& group) { return !group.empty(); });
+void Warp::require_no_pending_copies() const {
+  const auto group = std::ranges::find_if(groups_, [](const auto& g) { return !g.empty(); });
+  const auto& copies = group == groups_.end() ? open_copies_ : *group;
+  if (copies.empty()) return;
+  error("copies of cp.async are pending at the end, requested at " +
+        block_->program->place_of(copies[0].instruction) + ",");
 }
 
 namespace {
@@ -196,6 +199,7 @@ void Warp::add_copy(PendingCopy copy) {
     const auto moment = llmc::mix64(block_->seed, at_, static_cast<std::uint64_t>(copy.lane)) % 3;
     copy.arrival = static_cast<PendingCopy::Arrival>(moment);
   }
+  copy.instruction = at_;
   if (copy.arrival == PendingCopy::Arrival::at_once) copy.arrive();
   open_copies_.push_back(copy);
 }

@@ -62,7 +62,8 @@ struct PendingCopy {
   std::byte* destination;
   const std::byte* source;
   std::uint32_t bytes, zeros;  // of the source, and after them
-  Arrival arrival;
+  Arrival arrival = Arrival::at_wait;
+  std::size_t instruction = 0;
 
   void arrive() const;
 };
@@ -149,7 +150,6 @@ class Warp {
   // The tensor of the last access, which is often that of the next one.
   Range& last_range() { return last_range_; }
   void add_copy(PendingCopy copy);
-  bool has_pending_copies() const;
   void commit_copies();
   // Makes copies until at most `most` groups are pending.
   void wait_for_copies(std::int64_t most);
@@ -157,6 +157,7 @@ class Warp {
  private:
   void step_branch(const Instruction& instruction, std::uint32_t taken);
   void make_undefined();
+  void require_no_pending_copies() const;
   void end_lanes(std::uint32_t lanes);
   void set_special_registers();
 

@@ -1,5 +1,6 @@
-// Accesses of a library of the host to device memory, for the checks of the build: TSan does not see
-// see accesses of a library, and kernels as nvcc compiled them may have stored undefined values.
+// Accesses of a library of the host to device memory, for the checks of the build: TSan does not
+// see see accesses of a library, and kernels as nvcc compiled them may have stored undefined
+// values.
 #pragma once
 
 #include <cstddef>
