@@ -26,6 +26,7 @@ BUILDS = {
 RACE = ("thread", {}, "data race")
 ACCESS = ("address", {}, "AddressSanitizer")
 UNINITIALISED = ("address", {"TRAP_UNINITIALISED": "1"}, "uninitialised read")
+MISALIGNED = [(build, {}, "of a vector of 16 bytes is not a multiple of 16") for build in ("address", "thread")]
 # The host executor itself reports these, in every build.
 DIVERGENCE = [(build, {}, "divergent barrier") for build in BUILDS]
 UNFINISHED = [(build, {}, "never waited") for build in BUILDS]
@@ -50,6 +51,8 @@ EXPECTED = {
     "copy_never_waited_for": UNFINISHED,
     "uninitialised_shared": [UNINITIALISED],
     "uninitialised_global": [UNINITIALISED],
+    "misaligned_load": MISALIGNED,
+    "misaligned_store": MISALIGNED,
     "divergent_barrier": DIVERGENCE,
     "divergent_collective": DIVERGENCE,
     "lane_returned": DIVERGENCE,

@@ -104,6 +104,7 @@ __device__ __forceinline__ Floats<N> load_floats(const T* p) {
   for (int k = 0; k < N; ++k) x.in_register(k) = to_float(v[k]);
 #else
   constexpr int W = Floats<N>::kWidth;
+  detail::check_vector<T, N>(p);
   for (int i = 0; i < Floats<N>::kRegisters; ++i)
     x.in_register(i) = host::load_register<W>(p + i * W);
 #endif
@@ -119,6 +120,7 @@ __device__ __forceinline__ void store_floats(T* p, const Floats<N>& x) {
   store_vec(p, v);
 #else
   constexpr int W = Floats<N>::kWidth;
+  detail::check_vector<T, N>(p);
   for (int i = 0; i < Floats<N>::kRegisters; ++i)
     host::store_register<W>(p + i * W, x.in_register(i));
 #endif

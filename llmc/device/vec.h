@@ -7,6 +7,9 @@
 
 #include "llmc/device/dtype.h"
 #include "llmc/device/target.h"
+#ifndef __CUDACC__
+#include "llmc/device/host/alignment.h"
+#endif
 
 namespace llmc {
 
@@ -43,6 +46,14 @@ template <>
 struct Word<2> {
   using type = std::uint16_t;
 };
+
+// On the host, reports a vector of N elements at p that is not aligned as load_vec needs it.
+template <class T, int N>
+__host__ __device__ __forceinline__ void check_vector([[maybe_unused]] const T* p) {
+#ifndef __CUDACC__
+  host::check_aligned(p, sizeof(T) * N, alignof(Vec<T, N>));
+#endif
+}
 }  // namespace detail
 
 // `p` must be aligned to the vector's size, or to 16 bytes for larger vectors.
@@ -56,6 +67,7 @@ __host__ __device__ __forceinline__ Vec<T, N> load_vec(const T* p) {
     return v;
   }
 #endif
+  detail::check_vector<T, N>(p);
   return *reinterpret_cast<const Vec<T, N>*>(p);
 }
 
@@ -68,6 +80,7 @@ __host__ __device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
     return;
   }
 #endif
+  detail::check_vector<T, N>(p);
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 

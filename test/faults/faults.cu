@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 #include "test/faults/overlap_faults.h"
 #include "test/faults/stream_faults.h"
 #include "test/faults/transfer_faults.h"
@@ -202,6 +203,20 @@ __global__ void uninitialised_global_kernel(float* out, const T* in) {
   out[global_thread()] = 2.0f * to_float(in[global_thread()]);  // FAULT: uninitialised_global
 }
 
+template <bool Fixed>
+__global__ void misaligned_load_kernel(float* out, const float* in) {
+  if (thread_index() > 7) return;
+  const float* const vector = in + 4 * thread_index() + (Fixed ? 0 : 1);
+  out[global_thread()] = sum_of(load_floats<4>(vector));  // FAULT: misaligned_load
+}
+
+template <bool Fixed>
+__global__ void misaligned_store_kernel(float* out) {
+  if (thread_index() > 7) return;
+  float* const vector = out + block_x() * kThreads + 4 * thread_index() + (Fixed ? 0 : 2);
+  store_vec(vector, Vec<float, 4>{});  // FAULT: misaligned_store
+}
+
 // ---- barriers ------------------------------------------------------------------------------
 
 template <bool Fixed>
@@ -304,6 +319,10 @@ const Fault kFaults[] = {
     {"uninitialised_shared", [] { run(uninitialised_shared_kernel<false>, 1); },
      [] { run(uninitialised_shared_kernel<true>, 1); }},
     {"uninitialised_global", uninitialised_global<false>, uninitialised_global<true>},
+    {"misaligned_load", [] { run(misaligned_load_kernel<false>, 0); },
+     [] { run(misaligned_load_kernel<true>, 0); }},
+    {"misaligned_store", [] { run(misaligned_store_kernel<false>, 0); },
+     [] { run(misaligned_store_kernel<true>, 0); }},
     {"divergent_barrier", [] { run(divergent_barrier_kernel<false>, 0); },
      [] { run(divergent_barrier_kernel<true>, 0); }},
     {"divergent_collective", [] { run(divergent_collective_kernel<false>, 0); },

@@ -21,7 +21,7 @@ struct MatrixRows {
 // elements from all rows.
 template <bool Transposed>
 void ldmatrix(std::uint32_t (&registers)[4], const void* row, const CallSite& site) {
-  const auto own_row = *static_cast<const Vec<std::uint16_t, 8>*>(row);
+  const auto own_row = load_vec<8>(static_cast<const std::uint16_t*>(row));
   TsanIgnoreScope bookkeeping;
   const int lane = Block::thread()->index % kWarpSize;
   auto& buffer = Block::current()->warp_buffer<MatrixRows>();

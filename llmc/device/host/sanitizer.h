@@ -26,6 +26,8 @@
 
 #if defined(LLMC_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
+#endif
+#if defined(LLMC_ADDRESS_SANITIZER) || defined(LLMC_THREAD_SANITIZER)
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(LLMC_THREAD_SANITIZER)
@@ -62,16 +64,12 @@ inline void asan_start_switch(void** fake_stack, const void* bottom, std::size_t
 inline void asan_finish_switch(void* fake_stack, const void** old_bottom, std::size_t* old_bytes) {
   __sanitizer_finish_switch_fiber(fake_stack, old_bottom, old_bytes);
 }
-inline void asan_print_stack_trace() {
-  __sanitizer_print_stack_trace();
-}
 #else
 inline constexpr bool kAddressSanitizer = false;
 inline void poison(const void*, std::size_t) {}
 inline void unpoison(const void*, std::size_t) {}
 inline void asan_start_switch(void**, const void*, std::size_t) {}
 inline void asan_finish_switch(void*, const void**, std::size_t*) {}
-inline void asan_print_stack_trace() {}
 #endif
 
 #if defined(LLMC_THREAD_SANITIZER)
@@ -203,5 +201,12 @@ class TsanContext {
 };
 
 inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
+
+// With files and lines, which a trace of the operating system lacks.
+inline void sanitizer_print_stack_trace() {
+#if defined(LLMC_ADDRESS_SANITIZER) || defined(LLMC_THREAD_SANITIZER)
+  __sanitizer_print_stack_trace();
+#endif
+}
 
 }  // namespace llmc::host

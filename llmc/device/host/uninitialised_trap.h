@@ -2,15 +2,12 @@
 // the program and prints the thread and a stack trace.
 #pragma once
 
-#include <execinfo.h>
-#include <unistd.h>
-
 #include <cfenv>
 #include <csignal>
 #include <cstdlib>
 #include <string>
 
-#include "llmc/device/host/block.h"
+#include "llmc/device/host/fatal_report.h"
 
 namespace llmc::host {
 
@@ -39,26 +36,7 @@ class UninitialisedTrap {
  private:
   // The program exits here, so the handler may call functions that are not async-signal-safe.
   static void report(int) {
-    std::string text = "uninitialised read (or inf - inf, 0 / 0): arithmetic on a signalling NaN";
-    if (Block::thread() != nullptr) {
-      const Coordinates at = Block::current()->coordinates();
-      text += " in thread " + std::to_string(Block::thread()->index) + " of block (" +
-              std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) +
-              ")";
-    }
-    text += "\n";
-    if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(1);
-    print_stack_trace();
-    _exit(1);
-  }
-
-  static void print_stack_trace() {
-    if (kAddressSanitizer) {
-      asan_print_stack_trace();
-      return;
-    }
-    void* frames[32];
-    backtrace_symbols_fd(frames, backtrace(frames, 32), STDERR_FILENO);
+    report_and_exit("uninitialised read (or inf - inf, 0 / 0): arithmetic on a signalling NaN");
   }
 };
 

@@ -47,9 +47,9 @@ template <class T>
   const float rstd = 1.0f / std::sqrt(sum_of(squares) / static_cast<float>(C) + epsilon);
   for (std::int64_t c = 0; c < C; c += N) {
     const Floats<N> z = Floats<N>(rstd) * (load_floats<N>(x + c) - mean);
-    T rounded[N];
-    store_floats(rounded, multiply_add(z, load_floats<N>(weight + c), load_floats<N>(bias + c)));
-    store_floats(out + c, load_floats<N>(rounded));
+    const Vec<T, N> rounded =
+        from_floats<T>(multiply_add(z, load_floats<N>(weight + c), load_floats<N>(bias + c)));
+    store_floats(out + c, to_floats(rounded));
   }
 }
 
@@ -262,11 +262,11 @@ template <int kRows, class T>
   }
   if (k < K) {
     // Eight terms are left; products of zeros change no sum.
-    float x[kLanes] = {}, y[kLanes] = {};
-    store_floats(x, load_floats<8>(w + k));
+    Vec<float, kLanes> x{}, y{};
+    store_floats(x.values, load_floats<8>(w + k));
     for (int r = 0; r < kRows; ++r) {
-      store_floats(y, load_floats<8>(a + r * K + k));
-      sums[r] = multiply_add(load_floats<kLanes>(y), load_floats<kLanes>(x), sums[r]);
+      store_floats(y.values, load_floats<8>(a + r * K + k));
+      sums[r] = multiply_add(to_floats(y), to_floats(x), sums[r]);
     }
   }
 #pragma GCC unroll 8
