@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [ROOT / f"test/faults/{name}" for name in
-           ("faults.cu", "stream_faults.h", "overlap_faults.h", "transfer_faults.h", "compiled_faults.h")]
+           ("faults.cu", "stream_faults.h", "overlap_faults.h", "transfer_faults.h", "guard_faults.h",
+            "compiled_faults.h")]
 
 # Name of a build: (value of SANITIZE for make, path of the program).
 BUILDS = {
@@ -27,9 +28,16 @@ RACE = ("thread", {}, "data race")
 ACCESS = ("address", {}, "AddressSanitizer")
 UNINITIALISED = ("address", {"TRAP_UNINITIALISED": "1"}, "uninitialised read")
 MISALIGNED = [(build, {}, "of a vector of 16 bytes is not a multiple of 16") for build in ("address", "thread")]
+GUARD = {"LLMC_GUARD": "1"}
 # The host executor itself reports these, in every build.
 DIVERGENCE = [(build, {}, "divergent barrier") for build in BUILDS]
 UNFINISHED = [(build, {}, "never waited") for build in BUILDS]
+
+
+
+def guard(text):
+    return [("plain", GUARD, text)]
+
 
 # Name of a fault: one (build that must report it, environment, text of the report) per build.
 EXPECTED = {
@@ -74,6 +82,16 @@ EXPECTED = {
     "early_write": [RACE],
     "early_graph": [RACE],
     "missing_overlap_synchronize": [RACE],
+    "host_read": guard("host code reads device memory"),
+    "host_write": guard("host code writes device memory"),
+    "host_read_of_rank": guard("host code reads device memory"),
+    "wrong_side": guard("the destination of a copy is device memory, not host memory"),
+    "long_copy": guard("runs past the end of device memory"),
+    "stale_result": guard("wrong value"),
+    "stale_event": guard("wrong value"),
+    "early_source": guard("wrong value"),
+    "stale_input": guard("wrong value"),
+    "pageable_graph": guard("pageable memory cannot be copied while a graph records it"),
     "merge_plain": [RACE],
     "merge_early": [RACE],
     "merge_uncounted": [RACE],
@@ -119,12 +137,22 @@ def run(command, name, environment, *flags):
     return result.returncode, result.stdout
 
 
+def with_lines(program, report):
+    """The report with the lines of its stack frames: a trace of the operating system has only offsets."""
+    offsets = re.findall(r"faults\(\+(0x[0-9a-f]+)\)", report)
+    if not offsets:
+        return report
+    lines = subprocess.run(["addr2line", "-i", "-e", program, *offsets], capture_output=True, text=True, check=True)
+    return report + lines.stdout
+
+
 def report_error(name, command, kind, lines):
     """Returns what is wrong with the report of a fault or with the output of its fixed version, or ''."""
     build_name, environment, text = kind
     code, report = run(command, name, environment)
     if code == 0:
         return f"{build_name}: not reported\n{report}"
+    report = with_lines(command[-1], report)
     if text not in report:
         return f"{build_name}: reported, but not as '{text}'\n{report}"
     for line in lines:

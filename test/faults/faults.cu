@@ -15,6 +15,7 @@
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
 #include "test/faults/compiled_faults.h"
+#include "test/faults/guard_faults.h"
 #include "test/faults/overlap_faults.h"
 #include "test/faults/stream_faults.h"
 #include "test/faults/transfer_faults.h"
@@ -217,7 +218,7 @@ __global__ void misaligned_load_kernel(float* out, const float* in) {
 template <bool Fixed>
 __global__ void misaligned_store_kernel(float* out) {
   if (thread_index() > 7) return;
-  float* const vector = out + 4 * thread_index() + (Fixed ? 0 : 2);
+  float* const vector = out + block_x() * kThreads + 4 * thread_index() + (Fixed ? 0 : 2);
   store_vec(vector, Vec<float, 4>{});  // FAULT: misaligned_store
 }
 
@@ -366,6 +367,16 @@ const Fault kFaults[] = {
     {"early_graph", early_graph<false>, early_graph<true>},
     {"missing_overlap_synchronize", missing_overlap_synchronize<false>,
      missing_overlap_synchronize<true>},
+    {"host_read", host_read<false>, host_read<true>},
+    {"host_write", host_write<false>, host_write<true>},
+    {"wrong_side", wrong_side<false>, wrong_side<true>},
+    {"long_copy", long_copy<false>, long_copy<true>},
+    {"stale_result", stale_result<false>, stale_result<true>},
+    {"stale_event", stale_event<false>, stale_event<true>},
+    {"early_source", early_source<false>, early_source<true>},
+    {"stale_input", stale_input<false>, stale_input<true>},
+    {"pageable_graph", pageable_graph<false>, pageable_graph<true>},
+    {"host_read_of_rank", host_read_of_rank<false>, host_read_of_rank<true>},
     {"merge_plain", merge_parts<Arrival::plain_counter>, merge_parts<Arrival::counted>},
     {"merge_early", merge_parts<Arrival::not_published>, merge_parts<Arrival::counted>},
     {"next_tensor", next_tensor<false>, next_tensor<true>},

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "llmc/base/error.h"
+#include "llmc/device/host/guard.h"
 #include "llmc/device/host/workers.h"
 
 namespace llmc {
@@ -86,7 +87,13 @@ StreamContextPool& StreamContextPool::instance() {
 
 }  // namespace host
 
+Stream::Stream() {
+  if (host::kThreadSanitizer) context_ = host::StreamContextPool::take();
+  if (host::is_guarded()) late_work_ = host::LateWork::create();
+}
+
 Stream::~Stream() {
+  if (late_work_) late_work_->run();
   if constexpr (kGpuKernels) host::note_end_of_launches(this);
   host::TsanIgnoreScope bookkeeping;
   if (host::kThreadSanitizer && idle_) host::StreamContextPool::recycle(std::move(context_));
@@ -95,14 +102,25 @@ Stream::~Stream() {
 
 void Stream::synchronize() {
   require_not_recording("the host cannot wait for a stream");
+  if (late_work_) late_work_->wait();
   host::tsan_acquire(&finished_);
   if constexpr (kGpuKernels) host::note_end_of_launches(this);
   idle_ = true;
 }
 
 bool Stream::idle() {
+  require_not_recording("the host cannot query a stream");
+  const bool was_done = !late_work_ || late_work_->is_done();
   synchronize();
-  return true;
+  return was_done;
+}
+
+void Stream::defer(std::function<void(Stream&)> part) {
+  if (recording_ != nullptr) {
+    recording_->push_back(std::move(part));
+  } else {
+    late_work_->submit(std::move(part));
+  }
 }
 
 void Stream::require_not_recording(const char* what) const {
@@ -123,6 +141,10 @@ Stream::Finish::~Finish() {
 
 void Event::record(Stream& stream) {
   stream.require_not_recording("an event cannot be recorded on a stream");
+  if (stream.late_work_) {
+    late_point_ = stream.late_work_->mark();
+    return;
+  }
   stream.run([this] {
     host::tsan_release(&token_);
     host::TsanIgnoreScope bookkeeping;
@@ -130,8 +152,22 @@ void Event::record(Stream& stream) {
   });
 }
 
+void Event::synchronize() {
+  if (late_point_) late_point_->wait();
+  host::tsan_acquire(&token_);
+}
+
+std::chrono::steady_clock::time_point Event::time() const {
+  return late_point_ ? late_point_->time() : time_;
+}
+
 void Stream::wait(const Event& event) {
   require_not_recording("a stream cannot wait for an event");
+  if (late_work_) {
+    const auto point = event.late_point_;
+    if (point) late_work_->submit([point](Stream&) { point->wait(); });
+    return;
+  }
   run([&event] { host::tsan_acquire(&event.token_); });
 }
 

@@ -1,4 +1,5 @@
-// Streams and events of the host. Work runs immediately and, without TSan, on the caller's stack.
+// Streams and events of the host. Work runs immediately and, without TSan, on the caller's stack;
+// with LLMC_GUARD=1 it runs late (late_work.h).
 // For TSan a stream is a separate context (StreamContext), ordered with others only by events and
 // by host synchronisation. A missing event is thus detected although nothing ever runs
 // concurrently.
@@ -16,6 +17,7 @@
 #include "llmc/device/host/block.h"
 #include "llmc/device/host/compiled_kernels.h"
 #include "llmc/device/host/fiber.h"
+#include "llmc/device/host/late_work.h"
 #include "llmc/device/host/sanitizer.h"
 #include "llmc/device/launch_observer.h"
 
@@ -97,9 +99,10 @@ using Recording = std::vector<std::function<void(Stream&)>>;
 // Not thread-safe: only one host thread may use a stream at a time.
 class Stream {
  public:
-  Stream() {
-    if (host::kThreadSanitizer) context_ = host::StreamContextPool::take();
-  }
+  Stream();
+  // A stream whose work always runs immediately.
+  struct Immediate {};
+  explicit Stream(Immediate) {}
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -108,8 +111,8 @@ class Stream {
   // value.
   template <class Work>
   void run(const Work& work) {
-    if (recording_ != nullptr) {
-      recording_->push_back([work](Stream& stream) { stream.run(work); });
+    if (defers()) {
+      defer([work](Stream& stream) { stream.run(work); });
     } else {
       execute(work, Kind::other);
     }
@@ -118,8 +121,8 @@ class Stream {
   // Runs a launch: work(block), where `block` runs the kernel with TSan and is null otherwise.
   template <class Work>
   void run_launch(const Work& work, bool overlapped) {
-    if (recording_ != nullptr) {
-      recording_->push_back([=](Stream& stream) { stream.run_launch(work, overlapped); });
+    if (defers()) {
+      defer([=](Stream& stream) { stream.run_launch(work, overlapped); });
     } else {
       execute([block = block(), work] { work(block); },
               overlapped ? Kind::overlapped_launch : Kind::launch);
@@ -129,9 +132,11 @@ class Stream {
   // Later work is appended to `recording` and does not run; null ends that (graph.h).
   void record(host::Recording* recording) { recording_ = recording; }
   bool is_recording() const { return recording_ != nullptr; }
+  // Whether the work waits until the host waits for it (LLMC_GUARD=1).
+  bool is_late() const { return late_work_ != nullptr; }
 
   void synchronize();
-  // Work runs when it is submitted. Like synchronize(), it orders the host after this work.
+  // If work runs when it is submitted, this orders the host after it, like synchronize().
   bool idle();
   void wait(const Event& event);
   // Throws an Error that begins with `what` if a graph records the stream.
@@ -149,7 +154,12 @@ class Stream {
   static void* device_token();
 
  private:
+  friend class Event;
   enum class Kind { overlapped_launch, launch, other };
+
+  // Whether submitted work does not run now: it is recorded, or it waits in late_work_.
+  bool defers() const { return recording_ != nullptr || late_work_ != nullptr; }
+  void defer(std::function<void(Stream&)> part);
 
   // Marks work as finished, also if it throws.
   struct Finish {
@@ -195,6 +205,7 @@ class Stream {
   LaunchObserver* observer_ = nullptr;
   Profiler* profiler_ = nullptr;
   host::Recording* recording_ = nullptr;
+  std::shared_ptr<host::LateWork> late_work_;
   bool idle_ = true;  // the host has waited for all work so far
   char submitted_ = 0, finished_ = 0;
 };
@@ -210,13 +221,16 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(Stream& stream);
-  void synchronize() { host::tsan_acquire(&token_); }
+  void synchronize();
 
  private:
   friend class Stream;
   friend double milliseconds_between(const Event& first, const Event& second);
+  std::chrono::steady_clock::time_point time() const;
+
   mutable char token_ = 0;
   std::chrono::steady_clock::time_point time_;
+  std::shared_ptr<host::LatePoint> late_point_;
 };
 
 // Runs work() on the host when the stream reaches this point. Later work of the stream sees its
@@ -224,12 +238,17 @@ class Event {
 template <class Work>
 void run_on_host(Stream& stream, const Work& work) {
   stream.require_not_recording("a host function cannot run in a stream");
-  stream.run(work);
+  if (stream.is_late()) {
+    stream.synchronize();  // as on a GPU
+    work();
+  } else {
+    stream.run(work);
+  }
 }
 
 // Milliseconds between two events. Both must be recorded and, on a GPU, reached.
 inline double milliseconds_between(const Event& first, const Event& second) {
-  return std::chrono::duration<double, std::milli>(second.time_ - first.time_).count();
+  return std::chrono::duration<double, std::milli>(second.time() - first.time()).count();
 }
 
 }  // namespace llmc
