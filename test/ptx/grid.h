@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "test/ptx/program.h"
 #include "test/ptx/warp.h"
@@ -14,6 +15,7 @@ struct LaunchShape {
   int threads = 0;
   std::int64_t dynamic_shared_bytes = 0;
   bool checks_races = true;
+  std::int64_t max_blocks = std::numeric_limits<std::int64_t>::max();
 };
 
 struct Counts {
@@ -22,7 +24,9 @@ struct Counts {
 };
 
 // `parameters`: program.parameter_bytes. The seed decides what the manual of PTX leaves open, and
-// the order of blocks and warps. Throws an Error that names kernel, place, block and thread.
+// the order of blocks and warps. Of a grid with more blocks than max_blocks, only so many run,
+// evenly spaced, the first one and the last one among them. Throws an Error that names kernel,
+// place, block and thread.
 Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters,
                 std::uint64_t seed);
 

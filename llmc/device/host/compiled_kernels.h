@@ -33,7 +33,7 @@ struct CompiledLaunch {
 bool run_compiled(const CompiledLaunch& launch);
 
 // Memory that kernels may access.
-void add_device_memory(const void* memory, std::size_t bytes);
+void add_device_memory(void* memory, std::size_t bytes);
 void remove_device_memory(const void* memory);
 
 }  // namespace llmc::host
