@@ -231,10 +231,16 @@ endif
 endif
 
 # ---- what nvcc compiled, on CPUs ------------------------------------------------------------
-# Each instance unit is compiled to PTX once per architecture. `make test DEVICE=ptx` runs it (test/ptx).
+# Each instance unit is compiled to PTX once per architecture. `make test DEVICE=ptx` runs it (test/ptx), and
+# `make resources` assembles it. Unit `launches` has the kernels that only benchmarks launch. Those that only
+# tests launch, in product_instances, have no budgets.
 PTX         := build/ptx/$(PTX_ARCH)
-PTX_FLAGS    = $(NVCC) -std=c++20 -O3 --expt-relaxed-constexpr -diag-suppress 20050 -lineinfo -arch=compute_$(PTX_ARCH) -ptx -x cu $(INCLUDES)
-PTX_FILES   := $(patsubst %,$(PTX)/%.ptx,gemm launches product_instances $(filter-out gemm,$(KERNEL_UNITS)))
+PTX_UNITS   := gemm launches $(filter-out gemm,$(KERNEL_UNITS))
+PTX_FILES   := $(patsubst %,$(PTX)/%.ptx,product_instances $(PTX_UNITS))
+# Compiled also without -lineinfo, for the test that this changes no instruction. It is the shortest job.
+UNLINED     := flash_attention_forward
+RESOURCE_ARCHS := $(or $(filter-out PTX% %PTX,$(CUDA_ARCH)),80 90a)
+PTXAS_REPORTS  := $(foreach a,$(RESOURCE_ARCHS),$(PTX_UNITS:%=build/ptx/$a/%.ptxas))
 EXECUTE     := $(if $(filter ptx,$(DEVICE)),$(patsubst test/ptx/%.cpp,$(HOST)/ptx/%.o,$(wildcard test/ptx/*.cpp)))
 # Its suites: those of kernels. Cases of all ops, and what only their own files test.
 PTX_SUITES  := ops activation attention bias_gradient cache_attention classifier embedding infer_ops layernorm matmul optimizer \
@@ -357,8 +363,6 @@ list_ops = $(call write,{ printf '\043include "dev/ops/%s.h"\n' $(1); printf '\0
 
 $(HOST)/$(TEST_FOLDER)/ops.h $(CUDA_OUT)/$(TEST_FOLDER)/ops.h: FORCE
 	$(call list_ops,$(OPS))
-$(HOST)/ops.h: FORCE
-	$(call list_ops,$(ALL_OPS))
 $(ALL_OPS:%=build/ops/%.h): build/ops/%.h: dev/ops/%.h
 	$(call list_ops,$*)
 # The file that reads such a list gets it by this flag.
@@ -494,44 +498,49 @@ $(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OBJECTS) $(ORACLE) $(CUDA
 $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS)
 
-# It lists the launches of a GPU, so its kernels have the GPU's blocks. Its speed does not matter. It looks
-# up the names of its own functions, for which it is linked with -rdynamic.
-LAUNCH_FLAGS := -O1 $(HOST_ARCH) -DLLMC_ONE_THREAD_BLOCKS=0
-LAUNCH_KERNELS := $(patsubst %,$(HOST)/launch-units/%.o,$(KERNEL_UNITS) $(CPU_UNITS)) $(HOST)/launch-units/model.o $(EXECUTOR)
-$(filter-out $(EXECUTOR),$(LAUNCH_KERNELS)): $(HOST)/launch-units/%.o: build/units/cuda/%.cu $(HOST)/commands | $(CHECKED)
-	@mkdir -p $(@D)
-	$(HOST_CXX) $(LAUNCH_FLAGS) -MMD -MP -c -x c++ $< -o $@
-$(HOST)/launches: dev/launches.cu $(HOST)/ops.h $(LAUNCH_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(LAUNCH_FLAGS) $(DECLARE) -include $(HOST)/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(LAUNCH_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
-
 $(HOST)/%: dev/%.cpp $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ $< $(LIBRARY) -o $@ $(HOST_LIBS)
 
 $(CUDA_OUT)/%: dev/%.cu $(CUDA_OBJECTS) $(ORACLE) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(ORACLE) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
-$(PTX)/commands: FORCE
-	$(call record,$(PTX_FLAGS) $(shell $(NVCC) --version | tail -1))
-$(KERNEL_UNITS:%=$(PTX)/%.ptx): $(PTX)/%.ptx: build/units/cuda/%.cu $(PTX)/commands | $(CHECKED)
-	$(PTX_FLAGS) -MMD -MP -MF $@.d -MT $@ $< -o $@
-# The kernels that only benchmarks launch.
-$(PTX)/launches.ptx: dev/launches.cu build/host/ops.h $(PTX)/commands | $(CHECKED)
-	$(PTX_FLAGS) $(DECLARE) -include build/host/ops.h -MMD -MP -MF $@.d -MT $@ $< -o $@
-# Those that only tests launch.
-$(PTX)/product_instances.ptx: test/product_instances.cu $(PTX)/commands | $(CHECKED)
-	$(PTX_FLAGS) $(DECLARE) -MMD -MP -MF $@.d -MT $@ $< -o $@
+# $(call to_ptx,FLAGS) compiles the target for the architecture that its folder is named after.
+ptx_arch  = $(firstword $(subst /, ,$(@:build/ptx/%=%)))
+PTX_FLAGS = $(NVCC) -std=c++20 -O3 --expt-relaxed-constexpr -diag-suppress 20050 -arch=compute_$(ptx_arch) -ptx -x cu $(INCLUDES)
+to_ptx    = $(PTX_FLAGS) $(1) -MMD -MP -MF $@.d -MT $@ $< -o $@
+define ptx_rules
+build/ptx/$(1)/commands: FORCE
+	$$(call record,$$(PTX_FLAGS) $$(shell $$(NVCC) --version | tail -1))
+$$(KERNEL_UNITS:%=build/ptx/$(1)/%.ptx): build/ptx/$(1)/%.ptx: build/units/cuda/%.cu build/ptx/$(1)/commands | $$(CHECKED)
+	$$(call to_ptx,-lineinfo)
+build/ptx/$(1)/unlined/%.ptx: build/units/cuda/%.cu build/ptx/$(1)/commands | $$(CHECKED)
+	@mkdir -p $$(@D)
+	$$(call to_ptx)
+build/ptx/$(1)/launches.ptx: dev/launches.cu build/units/ops.h build/ptx/$(1)/commands | $$(CHECKED)
+	$$(call to_ptx,-lineinfo $$(DECLARE) -include build/units/ops.h)
+build/ptx/$(1)/product_instances.ptx: test/product_instances.cu build/ptx/$(1)/commands | $$(CHECKED)
+	$$(call to_ptx,-lineinfo $$(DECLARE))
 # Planted faults, in a folder of their own: no program has them.
-$(PTX)/faults/faults.ptx: test/faults/faults.cu $(PTX)/commands | $(CHECKED)
-	@mkdir -p $(@D)
-	$(PTX_FLAGS) -diag-suppress 445 -MMD -MP -MF $@.d -MT $@ $< -o $@
+build/ptx/$(1)/faults/faults.ptx: test/faults/faults.cu build/ptx/$(1)/commands | $$(CHECKED)
+	@mkdir -p $$(@D)
+	$$(call to_ptx,-lineinfo -diag-suppress 445)
+# The report of ptxas. It generates no lines, as in the programs, so its numbers are those of their kernels.
+build/ptx/$(1)/%.ptxas: build/ptx/$(1)/%.ptx
+	$$(NVCC) -arch=sm_$(1) -cubin -Xptxas -v $$< -o /dev/null > $$@ 2>&1 || { cat $$@ >&2; exit 1; }
+endef
+$(foreach a,$(sort $(PTX_ARCH) $(RESOURCE_ARCHS)),$(eval $(call ptx_rules,$a)))
+
+build/units/ops.h: FORCE
+	$(call list_ops,$(ALL_OPS))
 ifneq ($(EXECUTE),)
+# Its launches are those of a GPU. It shares the kernels of the tests, and -rdynamic lets it look up their names.
+$(HOST)/launches: dev/launches.cu build/units/ops.h $(HOST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) $(DECLARE) -include build/units/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
 # Their tests compare the programs with those of the host.
 .PHONY: host-programs
 host-programs: build/host/libllmc.a | $(ORACLE)
 	+@$(MAKE) --no-print-directory DEVICE=host $(MAINS:%=build/host/%) build/host/faults
 $(MAINS:%=build/host/%) build/host/faults: host-programs ;
-build/host/ops.h: FORCE
-	$(call list_ops,$(ALL_OPS))
 $(EXECUTE): $(HOST)/ptx/%.o: test/ptx/%.cpp $(HOST)/commands | $(CHECKED_TEST)
 	@mkdir -p $(@D)
 	$(HOST_CXX) -O2 $(HOST_ARCH) -fno-strict-aliasing -MMD -MP -c $< -o $@
@@ -584,16 +593,16 @@ $(CUDA_OUT)/test/%.o $(CUDA_OUT)/test-alone/%.o: test/% $(CUDA_OUT)/test-command
 $(CUDA_OUT)/tests: $(CUDA_TESTS) $(LIBRARY)
 	$(NVCC_CXX) $(TEST_NVCC_OPT) $(call gencode,$(TEST_ARCHS)) $(CUDA_TESTS) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
--include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/code/*.d build/*/launch-units/*.d build/*/ptx/*.d build/ptx/*/*.d build/ptx/*/faults/*.d build/fuzz/*.d \
+-include $(wildcard build/*/*.d build/*/test/*.d build/*/test-alone/*.d build/*/units/*.d build/*/code/*.d build/*/ptx/*.d build/ptx/*/*.d build/ptx/*/unlined/*.d build/ptx/*/faults/*.d build/fuzz/*.d \
                      build/*/llmc/*/*.d build/*/llmc/*/*/*.d)
 
 # ---- testing --------------------------------------------------------------------------------
 ifneq ($(and $(filter cuda ptx,$(DEVICE)),$(if $(NVCC),,none)),)
 test test-programs: no-nvcc
+endif
 .PHONY: no-nvcc
 no-nvcc:
-	@echo "DEVICE=$(DEVICE) needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
-endif
+	@echo "$(if $(filter host,$(DEVICE)),make resources,DEVICE=$(DEVICE)) needs nvcc: put it on PATH or set CUDA_HOME" >&2; exit 2
 # Suites that start the programs; they are in Python.
 PROGRAM_SUITES := %programs prepare tokenize_% run_view run_history run_export peers $(MPI_TESTS)
 ifeq ($(DEVICE),cuda)
@@ -604,7 +613,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to run them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out ptx_coverage ptx_*,$(SUITE)),,$(HOST)/launches $(UNLINED:%=$(PTX)/unlined/%.ptx)) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
                    $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
                      $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))
@@ -687,13 +696,16 @@ bench: ## check every kernel against its oracle; on a GPU, also time it and its 
 # One build at a time would leave cores idle while its last file compiles. The tests check every case,
 # so only some of the benchmarks are built.
 BENCHES_HERE := planted_faults bench_activation bench_random_fill
-.PHONY: every-build asan-tests tsan-tests
-every-build: all test-programs build/single/train_gpt2 $(BENCHES_HERE:%=$(HOST)/%) $(HOST)/launches $(if $(NVCC),$(CUDA_OUT)/tests) \
+.PHONY: every-build asan-tests tsan-tests ptx-tests
+every-build: all test-programs build/single/train_gpt2 $(BENCHES_HERE:%=$(HOST)/%) $(if $(NVCC),$(PTXAS_REPORTS) $(CUDA_OUT)/tests ptx-tests) \
              $(if $(NCCL_FLAGS),$(CUDA_OUT)/mpi_ranks) asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
 asan-tests: | faults $(ORACLE)
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
 tsan-tests: | faults $(ORACLE)
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/tests
+# Two makes must not write the same files, so these exist before.
+ptx-tests: | $(HOST_BINS) $(ORACLE) $(PTX_FILES) $(UNLINED:%=$(PTX)/unlined/%.ptx)
+	+@$(MAKE) --no-print-directory DEVICE=ptx test-programs
 
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
 build/single/unit.cu: FORCE
@@ -709,8 +721,9 @@ single: build/single/train_gpt2 ## compile train_gpt2 for the host as one transl
 host-only: ## list every function outside llmc/device that exists only for the host
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
-resources: $(HOST)/launches $(KERNEL_UNITS:%=build/units/cuda/%.cu) ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
-	@LAUNCHES="$(HOST)/launches" OPS_LIST="$(HOST)/ops.h" UNITS="$(KERNEL_UNITS:%=build/units/cuda/%.cu)" NVCC="$(NVCC)" UPDATE="$(UPDATE)" scripts/resources.sh "$(or $(CUDA_ARCH),80 90a)" $(INCLUDES)
+resources: $(if $(NVCC),$(PTXAS_REPORTS),no-nvcc) ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
+	+@$(MAKE) --no-print-directory SANITIZE= DEVICE=ptx build/host-ptx/launches
+	@UPDATE="$(UPDATE)" scripts/resources.sh $(NVCC) $(RESOURCE_ARCHS)
 
 lint: ## check format, scripts, headers and the order of folders (TIDY=1: also clang-tidy)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)

@@ -1,9 +1,9 @@
 // Prints what each kernel requests at launch: threads per block and dynamic shared memory. Training
 // and generation run at the published widths and at widths that lead to the other instances; then
 // the cases of all ops run (LLMC_OPS, see the Makefile). Compilers know neither value, so `make
-// resources` reads them from this program, and it compiles this file for its report, because it
-// uses every kernel. The host executor's launches equal the GPU's, except for elementwise kernels:
-// a thread there handles more numbers, but blocks have the same size.
+// resources` reads them from this program. It is built with -DLLMC_COMPILED_KERNELS, so its
+// launches are those of a GPU, and with LLMC_PTX_BLOCKS it runs every kernel as nvcc compiled it
+// (test/ptx).
 //
 // The output has one line per different launch of a kernel: threads, bytes, the kernel's mangled
 // name.
@@ -23,7 +23,7 @@
 #include "llmc/device/device.h"
 #include "llmc/infer/generation_runner.h"
 #include "llmc/models/engine.h"
-#include "llmc/ops/code_embedding.cu"  // in the layout of a GPU, which the host does not use
+#include "llmc/ops/code_embedding.cu"  // in the layout of a GPU, which host programs do not use
 #include "llmc/ops/gemm/invariant_gemm_kernels.h"
 #include "llmc/parallel/training_engine.h"
 
@@ -169,8 +169,8 @@ void run_rank_ops(Printer& printer) {
   stream.synchronize();
 }
 
-// The kernels that only models on a GPU launch: the embedding of INT8 codes in the GPU's layout,
-// and the products, of codes and of floats, that write a cache in another dtype. All numbers are 0.
+// The kernels of generation with INT8 codes: the embedding, and the products that write a cache.
+// All numbers are 0.
 template <class T, class KV>
 void run_gpu_ops(std::int64_t C, Printer& printer) {
   constexpr std::int64_t kHeadSize = 64;

@@ -217,7 +217,7 @@ script() {
 [ -n "${TEST_JOBS:-}" ] || [ "$(basename "$out")" = cuda ] || jobs_at_once=$((jobs_at_once + 1))
 
 # Tests in Python: of planted faults, of the scripts, and of the programs as a user runs them.
-# Sanitized builds run only the doctest binary, and those of PTX also a suite of their own.
+# Sanitized builds run only the doctest binary, and those of PTX also suites of their own.
 if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   if [ "$(basename "$out")" = host ]; then
     script faults test/test_faults.py ${case_filter:+"$case_filter"}
@@ -284,6 +284,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
 fi
 
 if [ -n "${PTX:-}" ] && [ -z "${FILE:-}" ]; then
+  script ptx_coverage test/test_ptx_coverage.py "$out" ${case_filter:+"$case_filter"}
   script ptx_fault_programs test/test_ptx_fault_programs.py "$out" ${case_filter:+"$case_filter"}
   script ptx_programs test/test_ptx_programs.py "$out" ${case_filter:+"$case_filter"}
 fi

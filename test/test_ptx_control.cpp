@@ -285,6 +285,13 @@ TEST_SUITE("ptx_faults") {
         "setp.eq.u32 %p2, %lane, 40;\nadd.s32 %r5, %lane, 1;\n@%p2 st.shared.u32 [0], %r5;\nret;";
     expect_part(rig.fault(after + write, 64, 512), "a race: a write, and read");
     CHECK(rig.fault(after + "bar.sync 0;\n" + write, 64, 512).empty());
+    // Reads before a warp's barrier are ordered, although a lane has read again since.
+    const std::string again =
+        after +
+        "bar.warp.sync -1;\nsetp.eq.u32 %p2, %lane, 3;\nadd.s32 %r5, %lane, 1;\n"
+        "@%p2 ld.shared.u32 %r3, [0];\n@%p2 st.shared.u32 [0], %r5;\nret;";
+    CHECK(rig.fault(again, 32, 512).empty());
+    expect_part(rig.fault(again, 64, 512), "a race: a ");
     expect_part(rig.fault("st.shared.u32 [0], %lane;\nret;", 32, 512),
                 "a race: a write, and a write of thread");
     CHECK(rig.fault("mov.u32 %r1, 7;\nst.shared.u32 [0], %r1;\nret;", 32, 512).empty());

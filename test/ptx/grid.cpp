@@ -161,8 +161,11 @@ Counts run_grid(const Program& program, const LaunchShape& shape, const std::byt
   const auto global = shape.races != nullptr ? shape.races : std::make_shared<GlobalRaces>();
   if (shape.checks_races) runner.check_races(*global);
   Counts all;
-  for (const std::int64_t number : shuffled(shape.grid.x * shape.grid.y * shape.grid.z, seed, 0)) {
-    const Counts counts = runner.run(number);
+  const std::int64_t num_blocks = shape.grid.x * shape.grid.y * shape.grid.z;
+  const std::int64_t num_runs = std::min(num_blocks, shape.max_blocks);
+  for (const std::int64_t run : shuffled(num_runs, seed, 0)) {
+    const Counts counts =
+        runner.run(run * (num_blocks - 1) / std::max<std::int64_t>(num_runs - 1, 1));
     all.instructions += counts.instructions;
     all.thread_instructions += counts.thread_instructions;
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "test/ptx/program.h"
@@ -16,6 +17,7 @@ struct LaunchShape {
   int threads = 0;
   std::int64_t dynamic_shared_bytes = 0;
   bool checks_races = true, checks_undefined = true;
+  std::int64_t max_blocks = std::numeric_limits<std::int64_t>::max();
   // The accesses of the blocks to global memory are noted here; null: only during the launch.
   std::shared_ptr<GlobalRaces> races = nullptr;
   // Not null: the launch may begin before the end of these, and every block must wait for them.
@@ -28,7 +30,9 @@ struct Counts {
 };
 
 // `parameters`: program.parameter_bytes. The seed decides what the manual of PTX leaves open, and
-// the order of blocks and warps. Throws an Error that names kernel, place, block and thread.
+// the order of blocks and warps. Of a grid with more blocks than max_blocks, only so many run,
+// evenly spaced, the first one and the last one among them. Throws an Error that names kernel,
+// place, block and thread.
 Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters,
                 std::uint64_t seed);
 

@@ -37,8 +37,8 @@ std::optional<std::string> SharedRaces::read(int thread, std::int64_t offset, st
         !is_ordered(byte.written, byte.writer / kLanes, thread)) {
       return access_of("write", byte.writer);
     }
-    const bool is_first = byte.reader == kNone || is_ordered(byte.read, kNone, thread);
-    if (is_first || byte.reader == thread) {
+    // An access that is ordered after this read is also ordered after the reads before it.
+    if (!conflicts_with_readers(byte, thread)) {
       byte.reader = thread;
     } else if (byte.reader != kSeveralWarps) {
       const int other = byte.reader >= 0 ? byte.reader / kLanes : kSeveral - byte.reader;

@@ -34,7 +34,7 @@ struct CompiledLaunch {
 bool run_compiled(const CompiledLaunch& launch);
 
 // Memory that kernels may access. The host writes pinned memory without notice.
-void add_device_memory(const void* memory, std::size_t bytes, bool is_pinned);
+void add_device_memory(void* memory, std::size_t bytes, bool is_pinned);
 void remove_device_memory(const void* memory);
 // A tensor in an allocation; memory between its tensors belongs to none.
 void add_device_tensor(const void* memory, std::size_t bytes);
