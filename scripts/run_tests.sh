@@ -7,8 +7,8 @@
 #   scripts/run_tests.sh build/host [SUITE [CASE]]    (* is a wildcard)
 #
 # From the environment: SANITIZE (what the build checks), PTX (a folder: the build runs the kernels' PTX in
-# it), FILE (not empty: the binary has only these
-# test files), NO_BINARY (not empty: run only suites in Python), LLMC_TINY, LLMC_LONG, LLMC_DATA,
+# it, suites of kernels with seeds 1 to 3, or 1 to 20 if LLMC_LONG is set, or only LLMC_PTX_SEED), FILE (not empty:
+# the binary has only these test files), NO_BINARY (not empty: run only suites in Python), LLMC_TINY, LLMC_LONG, LLMC_DATA,
 # TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed before the last line), TEST_JOBS (suites that
 # run at the same time; default: one per core, and one more of those in Python, which often wait for
 # programs; only one on a GPU, and under the race checker one per 7 GiB of memory), TEST_MEMORY (GiB
@@ -31,8 +31,17 @@ if [ -n "${SANITIZE:-}" ]; then
   export TSAN_OPTIONS="history_size=2:${TSAN_OPTIONS:-}"
 fi
 
+# What the manual of PTX leaves open is different in each of these seeds.
+seeds=()
 if [ -n "${PTX:-}" ]; then
   export LLMC_TINY=${LLMC_TINY:-1} LLMC_PTX=$PWD/$PTX
+  if [ -n "${LLMC_PTX_SEED:-}" ]; then
+    seeds=("$LLMC_PTX_SEED")
+  elif [ "${LLMC_LONG:-0}" != 0 ]; then
+    mapfile -t seeds < <(seq 20)
+  else
+    seeds=(1 2 3)
+  fi
 fi
 
 finish() {
@@ -77,10 +86,17 @@ suites=()
 [ -n "${NO_BINARY:-}" ] || mapfile -t suites < <("${runner[@]}" "$tests" --no-colors=true --list-test-suites 2>/dev/null | sed '/^\[doctest\]/d; /^===/d; /^$/d')
 
 # Each job writes its output to $logs/NAME.report, then its counts to $logs/NAME.counts.
+# seeded_job SEED ARGUMENTS...: suite_job with a seed.
+seeded_job() {
+  export LLMC_PTX_SEED=$1
+  shift
+  suite_job "$@"
+}
 # suite_job SUITE EXPECTED LOG: runs a suite of the doctest binary. Memory that a case frees stays
 # with the process, whose cases would otherwise spend up to a quarter of their time getting it again.
 suite_job() {
   local suite=$1 expected=$2 log=$3.log start=$EPOCHREALTIME code seconds good bad skips reason not_run
+  local label="$1${LLMC_PTX_SEED:+, seed $LLMC_PTX_SEED}"
   MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=4294967296 \
     timeout --kill-after=10 "$limit" "${runner[@]}" "$tests" --no-colors=true --no-version=true --test-suite="$suite" \
     "${filters[@]}" >"$log" 2>&1
@@ -100,10 +116,10 @@ suite_job() {
       reason=" (exit code $code)"
     fi
     not_run=$((expected - good - bad - skips))
-    echo "FAILED $suite: $bad of $expected$reason$([ "$not_run" -le 0 ] || echo ", $not_run not run")"
+    echo "FAILED $label: $bad of $expected$reason$([ "$not_run" -le 0 ] || echo ", $not_run not run")"
     sed 's/^/    /' "$log"
   else
-    echo "ok     $suite: $good passed$([ "$skips" -eq 0 ] || echo ", $skips skipped"), $seconds s"
+    echo "ok     $label: $good passed$([ "$skips" -eq 0 ] || echo ", $skips skipped"), $seconds s"
     grep '^\[skipped\] ' "$log"
   fi >"$3.report"
   echo "$good $bad $skips" >"$3.counts"
@@ -199,7 +215,13 @@ for suite in "${suites[@]}"; do
   [ -z "$suite_filter" ] || [[ $suite == $suite_filter ]] || continue
   [ "$expected" -gt 0 ] || continue
   name=${suite//[^A-Za-z0-9_-]/_}
-  submit "$name" suite_job "$suite" "$expected" "$logs/$name"
+  if [ ${#seeds[@]} -eq 0 ] || [[ $suite == ptx_* ]]; then
+    submit "$name" suite_job "$suite" "$expected" "$logs/$name"
+  else
+    for seed in "${seeds[@]}"; do
+      submit "$name.$seed" seeded_job "$seed" "$suite" "$expected" "$logs/$name.$seed"
+    done
+  fi
 done
 if [ "$num_cases" -ne "$total" ]; then
   echo "FAILED: $((total - num_cases)) test cases are in no TEST_SUITE, or in one whose name matches the pattern of another"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tests what nvcc compiled as a whole: every kernel with a budget runs at the published widths, without a fault,
-and lines of the source in PTX change no instruction.
+"""Tests what nvcc compiled as a whole: every kernel with a budget runs at the published widths, without a fault;
+two runs of a seed have the same bits, and kernels in which the manual leaves nothing open have them in all seeds;
+lines of the source in PTX change no instruction.
 
     python3 test/test_ptx_coverage.py build/host-ptx [PATTERN]
 
@@ -25,6 +26,10 @@ from resource_budgets import plain_names, read_table
 SETTINGS = {"LLMC_PTX_BLOCKS": "2", "MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "8589934592"}
 
 
+# With kernels of every kind: exact ones, with products of bytes, with products of floats, with exponentials.
+DETERMINISTIC_SUITES = "layernorm,adamw,embedding,sampling,dropout,quantize,invariant_gemm_int8_kernels,cache_attention,classifier"
+
+
 def executed_kernels(counts):
     """Plain names of the kernels in a file of LLMC_PTX_COUNTS that executed an instruction."""
     lines = [line.split(" ", 4) for line in counts.read_text().splitlines()]
@@ -42,6 +47,37 @@ def test_every_kernel_with_a_budget_runs_at_the_published_widths(build, folder):
     expect(done.returncode == 0, f"{launches}: exit code {done.returncode}: {done.stderr[-800:]}")
     missing = sorted(set(table) - executed_kernels(folder / "counts"))
     expect(not missing, f"{len(missing)} of {len(table)} kernels did not run: {'; '.join(missing)}; add launches to dev/launches.cu")
+
+
+def digests(build, folder, name, seed):
+    """The launches of a run of some suites: (kernel, "exact" or "open", hash before, hash after)."""
+    path = folder / name
+    environment = {**os.environ, "LLMC_TINY": "1", "LLMC_PTX": str(PTX), "LLMC_PTX_DIGESTS": str(path), "LLMC_PTX_SEED": str(seed),
+                   "LLMC_PTX_RACES": "0", "LLMC_PTX_UNDEFINED": "0"}
+    done = subprocess.run([str(build / "tests"), f"--test-suite={DETERMINISTIC_SUITES}"], env=environment, capture_output=True,
+                          text=True, timeout=600)
+    expect(done.returncode == 0, f"seed {seed}: exit code {done.returncode}: {done.stdout[-800:]}")
+    return [line.split() for line in path.read_text().splitlines()]
+
+
+def test_the_seed_decides_all_bits(build, folder):
+    if not (build / "tests").exists():
+        raise Skip(f"{build / 'tests'} is not built")
+    first, again, other = (digests(build, folder, f"digests-{i}", seed) for i, seed in enumerate((1, 1, 2)))
+    expect(len(first) > 500, f"only {len(first)} launches")
+    # Gaps between the members of an argument are not initialised, so some launches differ before they begin.
+    same = [one[3] == two[3] for one, two in zip(first, again) if one[:3] == two[:3]]
+    expect(len(first) == len(again) and all(same), f"{same.count(False)} launches of two runs of a seed differ")
+    expect(len(same) > 0.95 * len(first), f"only {len(same)} of {len(first)} launches began alike")
+    after = {(kernel, before): result for kernel, kind, before, result in first if kind == "exact"}
+    compared = 0
+    for kernel, kind, before, result in other:
+        if kind == "exact" and (kernel, before) in after:
+            compared += 1
+            expect(after[kernel, before] == result, f"{kernel}: another result with another seed")
+    kernels = {kernel for kernel, kind, _, _ in other if kind == "exact"}
+    expect(compared > 300 and len(kernels) > 60, f"only {compared} launches of {len(kernels)} kernels were compared")
+    expect(first != other, "the seed decides nothing")
 
 
 def instructions_of(text):

@@ -11,6 +11,10 @@
 //                    and indices [all]
 //   LLMC_PTX_COUNTS  a file, to which each kernel's counts are appended at the end: launches,
 //                    instructions of warps and of threads, seconds, name
+//   LLMC_PTX_DIGESTS  a file, to which each launch appends its kernel, "exact" or "open" (the
+//   manual
+//                    leaves results open), and a hash of its parameters and tensors before and
+//                    after it
 //   LLMC_PTX_ONLY    a part of the names of kernels: the host executor runs all others, which helps
 //   to
 //                    find the kernel that differs
@@ -18,10 +22,12 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -29,7 +35,9 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/hash.h"
 #include "test/ptx/device_memory.h"
+#include "test/ptx/forms.h"
 #include "test/ptx/grid.h"
 #include "test/ptx/library.h"
 #include "test/ptx/races.h"
@@ -43,7 +51,7 @@ std::string environment(const char* name, const char* otherwise) {
   return value != nullptr ? value : otherwise;
 }
 
-constexpr std::int64_t kAllBlocks = LaunchShape{}.max_blocks;
+constexpr std::int64_t kAllBlocks = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t max_blocks() {
   static const std::int64_t value =
@@ -100,6 +108,7 @@ class Executor {
     if (launch.grid.x * launch.grid.y * launch.grid.z > max_blocks() && is_repeated(launch)) {
       return true;
     }
+    const std::uint64_t before = digests_.is_open() ? digest(*program, launch) : 0;
     const auto start = std::chrono::steady_clock::now();
     EarlierLaunches& earlier = earlier_launches(launch.stream);
     const auto races = std::make_shared<GlobalRaces>();
@@ -110,13 +119,17 @@ class Executor {
                   .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes),
                   .checks_races = checks_races_,
                   .checks_undefined = checks_undefined_,
+                  .max_blocks = max_blocks(),
                   .races = races,
-                  .earlier = launch.overlapped ? &earlier : nullptr,
-                  .max_blocks = max_blocks()},
+                  .earlier = launch.overlapped ? &earlier : nullptr},
                  launch.arguments.data(), seed_);
     earlier.add(name, races, launch.overlapped);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     const std::scoped_lock lock(mutex_);
+    if (digests_.is_open()) {
+      digests_ << name << (is_exact(*program) ? " exact " : " open ") << before << ' '
+               << digest(*program, launch) << '\n';
+    }
     Runs& runs = runs_[name];
     ++runs.launches;
     runs.counts.instructions += counts.instructions;
@@ -137,7 +150,46 @@ class Executor {
         seed_(std::stoull(environment("LLMC_PTX_SEED", "1"))),
         only_(environment("LLMC_PTX_ONLY", "")),
         checks_races_(environment("LLMC_PTX_RACES", "1") != "0"),
-        checks_undefined_(follows_undefined()) {}
+        checks_undefined_(follows_undefined()) {
+    const std::string path = environment("LLMC_PTX_DIGESTS", "");
+    if (!path.empty()) digests_.open(path, std::ios::app);
+  }
+
+  // A hash of the arguments, of which addresses do not count, and of the tensors that they point
+  // to.
+  static std::uint64_t digest(const Program& program, const llmc::host::CompiledLaunch& launch) {
+    std::uint64_t hash = llmc::mix64(launch.grid.x, launch.grid.y, launch.grid.z);
+    const auto add = [&](const void* memory, std::uint64_t bytes) {
+      for (std::uint64_t i = 0; i < bytes; i += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, static_cast<const std::byte*>(memory) + i,
+                    std::min<std::uint64_t>(8, bytes - i));
+        hash = llmc::mix64(hash, word);
+      }
+    };
+    for (std::int64_t at = 0; at < program.parameter_bytes; at += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(
+          &word, &launch.arguments[static_cast<std::size_t>(at)],
+          static_cast<std::size_t>(std::min<std::int64_t>(8, program.parameter_bytes - at)));
+      const Range tensor = DeviceMemory::instance().find(word);
+      if (tensor.end == 0) {
+        hash = llmc::mix64(hash, word);
+      } else {
+        add(reinterpret_cast<const void*>(tensor.begin), tensor.end - tensor.begin);
+      }
+    }
+    return hash;
+  }
+
+  // Whether the manual of PTX leaves nothing open in the kernel.
+  static bool is_exact(const Program& program) {
+    return std::ranges::none_of(program.origins, [](const Origin& origin) {
+      const std::string& form = origin.form->name;
+      return form.find(".approx.") != std::string::npos ||
+             (form.starts_with("mma.") && form.find(".f32.") != std::string::npos);
+    });
+  }
 
   // Those of a stream.
   EarlierLaunches& earlier_launches(const void* stream) {
@@ -191,6 +243,7 @@ class Executor {
   std::string only_;
   bool checks_races_, checks_undefined_;
   std::mutex mutex_;
+  std::ofstream digests_;
   std::map<const void*, std::string> names_;
   std::map<std::string, Runs> runs_;
   std::map<const void*, EarlierLaunches> earlier_;

@@ -93,9 +93,20 @@ bool GlobalRaces::sees(const Moment& moment) const {
          (moment.epoch == seen->second.epoch && moment.warp == seen->second.warp);
 }
 
+GlobalRaces::Byte& GlobalRaces::byte_at(std::uint64_t address) {
+  const std::uint64_t number = address / kPage;
+  if (last_page_ == nullptr || number != last_number_) {
+    std::unique_ptr<Page>& page = pages_[number];
+    if (page == nullptr) page = std::make_unique<Page>();
+    last_page_ = page.get();
+    last_number_ = number;
+  }
+  return (*last_page_)[address % kPage];
+}
+
 std::optional<std::string> GlobalRaces::read(int warp, std::uint64_t address, std::int64_t count) {
   for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
-    Byte& byte = words_[at / 4][at % 4];
+    Byte& byte = byte_at(at);
     if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
     const bool is_alone = byte.read.block == kNone || byte.read.block == block_;
     byte.read = {is_alone ? block_ : kSeveral, epoch_, warp};
@@ -105,7 +116,7 @@ std::optional<std::string> GlobalRaces::read(int warp, std::uint64_t address, st
 
 std::optional<std::string> GlobalRaces::write(int warp, std::uint64_t address, std::int64_t count) {
   for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
-    Byte& byte = words_[at / 4][at % 4];
+    Byte& byte = byte_at(at);
     if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
     if (byte.read.block == kSeveral) return "reads of several blocks";
     if (!sees(byte.read)) return "a read of block " + std::to_string(byte.read.block);
@@ -116,9 +127,9 @@ std::optional<std::string> GlobalRaces::write(int warp, std::uint64_t address, s
 
 bool GlobalRaces::touched(std::uint64_t address, std::int64_t count, bool reads) const {
   for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
-    const auto word = words_.find(at / 4);
-    if (word == words_.end()) continue;
-    const Byte& byte = word->second[at % 4];
+    const auto page = pages_.find(at / kPage);
+    if (page == pages_.end()) continue;
+    const Byte& byte = (*page->second)[at % kPage];
     if (byte.written.block != kNone || (reads && byte.read.block != kNone)) return true;
   }
   return false;

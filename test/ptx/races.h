@@ -79,13 +79,18 @@ class GlobalRaces {
   struct Byte {
     Moment written, read;
   };
+  static constexpr std::uint64_t kPage = 256;
+  using Page = std::array<Byte, kPage>;
   using Moments = std::unordered_map<std::int64_t, Moment>;  // by block
 
   bool sees(const Moment& moment) const;
+  Byte& byte_at(std::uint64_t address);
 
   std::int64_t block_ = kNone;
   int epoch_ = 0;
-  std::unordered_map<std::uint64_t, std::array<Byte, 4>> words_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Page>> pages_;
+  std::uint64_t last_number_ = 0;  // of the page of the last access, which is often the next one's
+  Page* last_page_ = nullptr;
   std::unordered_map<std::uint64_t, Moments> published_;  // by counter
   Moments seen_, arriving_;
   std::vector<int> fenced_;  // by warp: the epoch of its last fence; 0: none
