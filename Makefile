@@ -536,6 +536,12 @@ ifneq ($(EXECUTE),)
 # Its launches are those of a GPU. It shares the kernels of the tests, and -rdynamic lets it look up their names.
 $(HOST)/launches: dev/launches.cu build/units/ops.h $(HOST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) $(DECLARE) -include build/units/ops.h -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(HOST_CODE) $(EXECUTE) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS) -rdynamic
+# Runs every kernel at the published widths, the first and the last block of each launch. Lists the launches;
+# the counts are those of LLMC_PTX_COUNTS. The settings of malloc keep freed memory: getting it again would take a
+# third of the time.
+$(PTX)/launches.list: $(HOST)/launches $(PTX_FILES)
+	@rm -f $(PTX)/launches.counts
+	MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592 LLMC_PTX=$(PTX) LLMC_PTX_BLOCKS=2 LLMC_PTX_COUNTS=$(PTX)/launches.counts $(HOST)/launches > $@
 # Their tests compare the programs with those of the host.
 .PHONY: host-programs
 host-programs: build/host/libllmc.a | $(ORACLE)
@@ -613,7 +619,7 @@ ifneq ($(and $(CUDA_ONLY),$(filter test test-%,$(MAKECMDGOALS))),)
 $(error HOST_BUILD=0: tests of the host build were requested; use DEVICE=cuda to run them on the GPU)
 endif
 TEST_OUT := $(HOST)
-TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out ptx_coverage ptx_*,$(SUITE)),,$(HOST)/launches $(UNLINED:%=$(PTX)/unlined/%.ptx)) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
+TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out ptx_coverage ptx_*,$(SUITE)),,$(PTX)/launches.list $(UNLINED:%=$(PTX)/unlined/%.ptx)) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
                    $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
                      $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))
@@ -704,7 +710,7 @@ asan-tests: | faults $(ORACLE)
 tsan-tests: | faults $(ORACLE)
 	+@$(MAKE) --no-print-directory SANITIZE=thread build/host-tsan/tests
 # Two makes must not write the same files, so these exist before.
-ptx-tests: | $(HOST_BINS) $(ORACLE) $(PTX_FILES) $(UNLINED:%=$(PTX)/unlined/%.ptx)
+ptx-tests: | $(HOST_BINS) $(HOST)/faults $(ORACLE) $(PTX_FILES) $(UNLINED:%=$(PTX)/unlined/%.ptx)
 	+@$(MAKE) --no-print-directory DEVICE=ptx test-programs
 
 # The whole trainer can be read and compiled as one file. At -O0, because it shows only that it compiles.
@@ -722,8 +728,8 @@ host-only: ## list every function outside llmc/device that exists only for the h
 	@CXX="$(CXX)" NVCC="$(NVCC)" python3 scripts/host_only.py
 
 resources: $(if $(NVCC),$(PTXAS_REPORTS),no-nvcc) ## list registers, shared memory and spills of every kernel next to its budgets (needs nvcc, no GPU)
-	+@$(MAKE) --no-print-directory SANITIZE= DEVICE=ptx build/host-ptx/launches
-	@UPDATE="$(UPDATE)" scripts/resources.sh $(NVCC) $(RESOURCE_ARCHS)
+	+@$(MAKE) --no-print-directory SANITIZE= DEVICE=ptx $(PTX)/launches.list
+	@UPDATE="$(UPDATE)" LAUNCHES=$(PTX)/launches.list scripts/resources.sh $(NVCC) $(RESOURCE_ARCHS)
 
 lint: ## check format, scripts, headers and the order of folders (TIDY=1: also clang-tidy)
 	@CXX="$(CXX)" TIDY=$(TIDY) scripts/lint.sh all $(INCLUDES)

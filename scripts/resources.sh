@@ -4,7 +4,8 @@
 # budget; scripts/resource_budgets.py defines the rules.
 #
 #   make resources                       makes what this reads, and calls it
-#   scripts/resources.sh NVCC ARCH...    reads build/ptx/ARCH/*.ptxas, the reports of ptxas, and runs $LAUNCHES
+#   scripts/resources.sh NVCC ARCH...    reads build/ptx/ARCH/*.ptxas, the reports of ptxas, and $LAUNCHES, the list of
+#                                        launches
 #   UPDATE=1 scripts/resources.sh ...    rewrites the tables
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,19 +17,12 @@ case ${UPDATE:-0} in
   1) update=(--update) ;;
   *) echo "resources.sh: UPDATE=$UPDATE; allowed: 0, 1" >&2; exit 2 ;;
 esac
-LAUNCHES=${LAUNCHES:-build/host-ptx/launches}
+LAUNCHES=${LAUNCHES:-build/ptx/90a/launches.list}
 
 toolkit=$("$nvcc" --version | sed -nE 's/.*, V([0-9.]+)$/\1/p')
-launches=$(mktemp)
-trap 'rm -f "$launches"' EXIT
-# Launches depend on counters of single blocks, but not on the values that whole grids compute. The
-# settings of malloc keep freed memory: getting it again would take a third of the time.
-MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=8589934592 LLMC_PTX=build/ptx/$1 LLMC_PTX_BLOCKS=1 LLMC_PTX_RACES=0 \
-  "$LAUNCHES" >"$launches" || { echo "resources.sh: $LAUNCHES failed" >&2; exit 1; }
-
 bad=0
 for arch in "$@"; do
   python3 scripts/resource_budgets.py --arch "sm_$arch" --toolkit "$toolkit" --table "dev/resources/sm_$arch.txt" \
-    --launches "$launches" --complete llmc "${update[@]}" "build/ptx/$arch"/*.ptxas || bad=1
+    --launches "$LAUNCHES" --complete llmc "${update[@]}" "build/ptx/$arch"/*.ptxas || bad=1
 done
 exit $bad
