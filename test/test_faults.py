@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [ROOT / f"test/faults/{name}" for name in
-           ("faults.cu", "stream_faults.h", "overlap_faults.h", "transfer_faults.h", "guard_faults.h",
+           ("faults.cu", "stream_faults.h", "overlap_faults.h", "transfer_faults.h", "access_faults.h", "guard_faults.h",
             "compiled_faults.h")]
 
 # Name of a build: (value of SANITIZE for make, path of the program).

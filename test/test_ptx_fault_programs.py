@@ -18,7 +18,7 @@ from runner import Skip, expect, run_tests
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = ROOT / "build/host/faults"
-MARKED = [ROOT / f"test/faults/{name}" for name in ("faults.cu", "overlap_faults.h", "compiled_faults.h")]
+MARKED = [ROOT / f"test/faults/{name}" for name in ("faults.cu", "access_faults.h", "overlap_faults.h", "compiled_faults.h")]
 
 # Name of a fault -> a part of its report.
 FAULTS = {

@@ -8,9 +8,11 @@
 
 #include "llmc/base/error.h"
 #include "llmc/device/math.h"
+#include "test/ptx/contraction.h"
 #include "test/ptx/control_flow.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/inline_calls.h"
+#include "test/ptx/operands.h"
 #include "test/ptx/provenance.h"
 #include "test/ptx/registers.h"
 
@@ -23,33 +25,6 @@ std::optional<std::size_t> special_number(const std::string& name) {
   const auto entry = std::ranges::find(kSpecialNames, name);
   if (entry == kSpecialNames.end()) return std::nullopt;
   return static_cast<std::size_t>(entry - kSpecialNames.begin());
-}
-
-// An operand of an address: "[%rd1+8]".
-struct Address {
-  std::string base;
-  std::int64_t offset = 0;
-};
-
-Address split_address(const std::string& text) {
-  const std::string inner = text.substr(1, text.size() - 2);
-  const std::size_t plus = inner.find('+');
-  if (plus == std::string::npos) return {inner, 0};
-  return {inner.substr(0, plus), std::stoll(inner.substr(plus + 1), nullptr, 0)};
-}
-
-// "{%f1,%f2}" and "%r1|%p1" in their registers.
-void flatten(const std::string& operand, std::vector<std::string>& out) {
-  if (operand.empty() || operand[0] == '[') return out.push_back(operand);
-  std::string word;
-  for (const char c : operand) {
-    if (c == ',' || c == '|') {
-      out.push_back(std::exchange(word, ""));
-    } else if (c != '{' && c != '}') {
-      word += c;
-    }
-  }
-  out.push_back(word);
 }
 
 // A statement with its form, and its operands one by one.
@@ -79,6 +54,13 @@ class Decoder {
       at_ = &statement;
       parsed_.push_back(parse(statement));
       uses.push_back(use_of(statement, parsed_.back()));
+    }
+    products_ = find_fusable_products(function_, flow_, uses);
+    for (std::size_t s = 0; s < uses.size(); ++s) {
+      if (!products_[s]) continue;
+      for (const std::string& factor : products_[s]->factors) {
+        if (width_of(factor)) uses[s].reads.push_back(factor);
+      }
     }
     for (SpecialRegister& special : program_.special) {
       special.place = {static_cast<std::uint32_t>(program_.register_bytes)};
@@ -264,6 +246,11 @@ class Decoder {
         }
       }
     }
+    if (const auto& product = products_[program_.code.size()]) {
+      for (const std::string& factor : product->factors)
+        add_operand(operand(factor, Width::bits32), 'w');
+      instruction.run = sum_with_product(form.name.starts_with("sub."), product->operand);
+    }
     if (form.by_width) {
       instruction.run = form.by_width(widths);
       if (instruction.run == nullptr) error("registers of these widths");
@@ -385,6 +372,7 @@ class Decoder {
   std::map<std::string, std::int64_t> addresses_;
   std::map<std::string, Operand> places_, special_;
   std::map<std::string, Roots> register_roots_;
+  std::vector<std::optional<FusableProduct>> products_;
   std::map<std::pair<std::uint64_t, Width>, Operand> constants_;
   std::vector<std::byte> constant_bytes_;
   std::vector<std::size_t> first_operand_;

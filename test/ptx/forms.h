@@ -46,6 +46,10 @@ class FormTable {
   std::map<std::string, Form, std::less<>> forms_;
 };
 
+// The run of add.f32 or sub.f32 whose operand 1 or 2 is a product; operands 3 and 4 are its
+// factors. The seed decides whether the product is rounded.
+Run sum_with_product(bool subtracts, int product);
+
 // Each file of forms adds its own.
 void add_integer_forms(FormTable& table);
 void add_float_forms(FormTable& table);

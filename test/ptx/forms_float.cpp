@@ -121,6 +121,21 @@ struct GrossReciprocal {
   }
 };
 
+template <bool kSubtracts, int kProduct>
+void run_sum_with_product(Warp& warp, const Instruction& i) {
+  const U64 seed = warp.block().seed;
+  const bool is_fused = seed != 0 && (llmc::mix64(seed, 0x66757365, warp.place()) & 1) != 0;
+  const float* const x = warp.lanes<float>(i.operands[1]);
+  const float* const y = warp.lanes<float>(i.operands[2]);
+  const float* const a = warp.lanes<float>(i.operands[3]);
+  const float* const b = warp.lanes<float>(i.operands[4]);
+  write_lanes(warp, warp.lanes<float>(i.operands[0]), [=](int lane) -> float {
+    if (!is_fused) return kSubtracts ? x[lane] - y[lane] : x[lane] + y[lane];
+    if (kProduct == 1) return __builtin_fmaf(a[lane], b[lane], kSubtracts ? -y[lane] : y[lane]);
+    return __builtin_fmaf(kSubtracts ? -a[lane] : a[lane], b[lane], x[lane]);
+  });
+}
+
 template <class T>
 void add_type(FormTable& table, const std::string& type) {
   // Without a rounding, the form rounds to nearest; ptxas may fuse it with another one.
@@ -140,6 +155,12 @@ void add_type(FormTable& table, const std::string& type) {
 }
 
 }  // namespace
+
+Run sum_with_product(bool subtracts, int product) {
+  if (subtracts)
+    return product == 1 ? run_sum_with_product<true, 1> : run_sum_with_product<true, 2>;
+  return product == 1 ? run_sum_with_product<false, 1> : run_sum_with_product<false, 2>;
+}
 
 void add_float_forms(FormTable& table) {
   add_type<float>(table, "f32");

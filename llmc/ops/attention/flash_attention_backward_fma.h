@@ -45,7 +45,7 @@ __device__ LLMC_INLINE_ON_GPU void score_gradients_fma(
       if constexpr (kDropout) factors = dropout_factors(mask, query, first_of_group);
       auto& score = s.v[r][g];
       auto& gradient = dp.v[r][g];
-      auto p = accurate_exp2(scale_log2 * score - lse);
+      auto p = accurate_exp2(fma(score, scale_log2, -lse));
       if (needs_mask) p = keep_range(p, min_key - first_of_group, query - first_of_group, 0.0f);
       gradient = p * (factors * gradient - dot);
       score = p * factors;

@@ -4,6 +4,7 @@
 // (flash_attention_backward.h).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "llmc/device/device.h"
@@ -71,7 +72,7 @@ __device__ __forceinline__ void probabilities_transposed(Accumulator (&s)[M][N],
       const float row_lse = lse[8 * n + tile_column() + i];
       for (int m = 0; m < M; ++m) {
         for (int j = i; j < 4; j += 2) {
-          s[m][n].v[j] = fast_exp2(s[m][n].v[j] * scale_log2 - row_lse);
+          s[m][n].v[j] = fast_exp2(std::fma(s[m][n].v[j], scale_log2, -row_lse));
         }
       }
     }

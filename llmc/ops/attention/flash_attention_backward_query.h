@@ -2,6 +2,7 @@
 // keeps dQ in registers, as the forward kernel does its output (flash_attention_backward.h).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "llmc/device/device.h"
@@ -45,7 +46,7 @@ __device__ __forceinline__ void score_gradients(Accumulator (&dp)[M][N],
   for (int m = 0; m < M; ++m) {
     for (int n = 0; n < N; ++n) {
       for (int i = 0; i < 4; ++i) {
-        const float p = fast_exp2(s[m][n].v[i] * scale_log2 - lse[m][i / 2]);
+        const float p = fast_exp2(std::fma(s[m][n].v[i], scale_log2, -lse[m][i / 2]));
         dp[m][n].v[i] = p * (dp[m][n].v[i] - dot[m][i / 2]);
       }
     }

@@ -19,6 +19,7 @@
 //  - Q stays in registers; P is passed to the second product in registers.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "llmc/device/device.h"
@@ -72,7 +73,8 @@ __device__ __forceinline__ void softmax_step(Accumulator (&s)[kKeyTiles],
     float sum = 0.0f;
     for (int n = 0; n < kKeyTiles; ++n) {
       for (int i = 2 * r; i < 2 * r + 2; ++i) {
-        s[n].v[i] = fast_exp2(s[n].v[i] * scale_log2 - offset);
+        // A compiler may fuse one of two products with their difference, in each place another one.
+        s[n].v[i] = fast_exp2(std::fma(s[n].v[i], scale_log2, -offset));
         sum += s[n].v[i];
       }
     }
