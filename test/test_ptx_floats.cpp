@@ -223,33 +223,6 @@ TEST_SUITE("ptx_floats") {
     CHECK(count >= 28);
   }
 
-  TEST_CASE("a sum may be fused with its product, or not, as the seed decides") {
-    // (1 + 2^-12)^2 - 1 keeps its last bit only if the product is not rounded.
-    const std::string text = kernel_text(
-        ".reg .b64 %out; .reg .f32 %a, %b, %p<4>, %s<4>;\nld.param.u64 %out, [p0];\n"
-        "mov.f32 %a, 0f3F800800;\nmul.f32 %p0, %a, %a;\nadd.f32 %s0, %p0, 0fBF800000;\n"
-        "mul.f32 %p1, %a, %a;\nsub.f32 %s1, 0f3F800000, %p1;\nmul.f32 %p2, %a, %a;\n"
-        "sub.f32 %s2, %p2, 0f3F800000;\nmul.rn.f32 %p3, %a, %a;\nadd.f32 %s3, %p3, 0fBF800000;\n"
-        "st.global.f32 [%out], %s0;\nst.global.f32 [%out+4], %s1;\nst.global.f32 [%out+8], "
-        "%s2;\nst.global.f32 [%out+12], %s3;\nret;",
-        1);
-    const float rounded = 0x1p-11f, exact = 0x1p-11f + 0x1p-24f;
-    int fused = 0;
-    for (std::uint64_t seed = 0; seed < 16; ++seed) {
-      DeviceArray<float> out(4);
-      run_text(text, {out.data()}, 32, 0, {}, seed);
-      CHECK(out[3] == rounded);
-      for (std::size_t i = 0; i < 3; ++i) {
-        const float sum = i == 1 ? -out[i] : out[i];
-        CHECK((sum == rounded || sum == exact));
-        fused += sum == exact;
-        if (seed == 0) CHECK(sum == rounded);
-      }
-    }
-    CHECK(fused > 10);
-    CHECK(fused < 40);
-  }
-
   TEST_CASE("fma.rm rounds down") {
     std::mt19937_64 random(2);
     const std::vector<Lanes> in = {some_numbers(random, false), some_numbers(random, false),

@@ -13,7 +13,7 @@ namespace llmc_ptx {
 
 // The product that an operand of a sum is.
 struct FusableProduct {
-  int operand = 0;                // of the sum: 1 or 2
+  int operand = 0;                   // of the sum: 1 or 2
   std::vector<std::string> factors;  // two registers or numbers, which the sum could read as well
 };
 
