@@ -31,6 +31,9 @@ TIDY ?= 0## 1: `make lint` also runs clang-tidy (minutes)
 ifeq ($(filter host cuda ptx,$(DEVICE)),)
 $(error DEVICE=$(DEVICE): allowed are host, cuda, and ptx)
 endif
+ifneq ($(and $(filter ptx,$(DEVICE)),$(SANITIZE)),)
+$(error DEVICE=ptx SANITIZE=$(SANITIZE): DEVICE=ptx has checks of its own; leave out one of them)
+endif
 
 PROGRAMS := train_gpt2 infer_gpt2
 TOOLS    := toy_language
@@ -654,6 +657,7 @@ test: ## run all tests (DEVICE=cuda: on the GPU; SUITE= and TEST= choose some)
 
 test-long: ## run all tests, including the slow ones that try every combination
 	+@LLMC_LONG=1 $(MAKE) --no-print-directory test
+	$(if $(filter ptx,$(DEVICE)),+@LLMC_PTX_SEED=1 $(MAKE) --no-print-directory test PTX_ARCH=80)
 
 test-sanitize: ## run the tests on tiny shapes under sanitizers: bad accesses (address,undefined), then races (thread)
 	$(ready)

@@ -111,6 +111,7 @@ class Executor {
     const std::uint64_t before = digests_.is_open() ? digest(*program, launch) : 0;
     const auto start = std::chrono::steady_clock::now();
     EarlierLaunches& earlier = earlier_launches(launch.stream);
+    const bool overlaps = launch.overlapped && program->can_overlap;
     const auto races = std::make_shared<GlobalRaces>();
     const Counts counts =
         run_grid(*program,
@@ -121,9 +122,9 @@ class Executor {
                   .checks_undefined = checks_undefined_,
                   .max_blocks = max_blocks(),
                   .races = races,
-                  .earlier = launch.overlapped ? &earlier : nullptr},
+                  .earlier = overlaps ? &earlier : nullptr},
                  launch.arguments.data(), seed_);
-    earlier.add(name, races, launch.overlapped);
+    earlier.add(name, races, overlaps);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     const std::scoped_lock lock(mutex_);
     if (digests_.is_open()) {

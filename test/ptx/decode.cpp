@@ -39,6 +39,7 @@ class Decoder {
       : function_(without_calls(function, source)), flow_(function_) {
     program_.name = function.name;
     program_.file = function.file;
+    program_.can_overlap = !source.target().starts_with("sm_8");
     for (const auto& [name, width] : {std::pair{"_P", Width::predicate},
                                       {"_H", Width::bits16},
                                       {"_W", Width::bits32},

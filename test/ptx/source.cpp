@@ -254,7 +254,7 @@ Source::Source(std::string name, std::string text)
     if (word == ".version" || word == ".address_size") {
       tokens.take();
     } else if (word == ".target") {
-      tokens.take();
+      target_ = tokens.take();
       while (tokens.take_if(",")) tokens.take();
     } else if (word == ".file") {
       const auto number = static_cast<int>(tokens.take_number());

@@ -57,6 +57,8 @@ class Source {
   const std::string& name() const { return name_; }
   std::vector<std::string> kernels() const;
   bool has(const std::string& function) const { return places_.contains(function); }
+  // "sm_90a".
+  const std::string& target() const { return target_; }
   // Variables of the file.
   const std::vector<Variable>& variables() const { return variables_; }
   // Throws an Error that names the line if the text is not understood.
@@ -71,7 +73,7 @@ class Source {
 
   void read_debug_strings();
 
-  std::string name_, text_;
+  std::string name_, text_, target_;
   std::map<std::string, Place> places_;
   std::map<int, std::string> files_;
   std::map<std::string, std::string> strings_;  // names of inlined functions, by label
