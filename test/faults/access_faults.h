@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "llmc/device/device.h"
+#include "llmc/device/floats.h"
 #include "test/faults/stream_faults.h"
 
 namespace llmc_faults {

@@ -185,6 +185,7 @@ class Executor {
 
   // Whether the manual of PTX leaves nothing open in the kernel.
   static bool is_exact(const Program& program) {
+    if (program.has_fusable_sums) return false;
     return std::ranges::none_of(program.origins, [](const Origin& origin) {
       const std::string& form = origin.form->name;
       return form.find(".approx.") != std::string::npos ||

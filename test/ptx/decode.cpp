@@ -250,6 +250,7 @@ class Decoder {
     if (const auto& product = products_[program_.code.size()]) {
       for (const std::string& factor : product->factors)
         add_operand(operand(factor, Width::bits32), 'w');
+      program_.has_fusable_sums = true;
       instruction.run = sum_with_product(form.name.starts_with("sub."), product->operand);
     }
     if (form.by_width) {

@@ -85,7 +85,8 @@ struct SpecialRegister {
 
 struct Program {
   std::string name, file;
-  bool can_overlap = true;  // its GPU may start a launch before the end of the one before
+  bool has_fusable_sums = false;  // contraction.h
+  bool can_overlap = true;        // its GPU may start a launch before the end of the one before
   std::vector<Instruction> code;
   std::vector<Origin> origins;       // of the instructions
   std::vector<UndefinedRule> rules;  // of the instructions
