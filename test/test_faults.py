@@ -138,8 +138,9 @@ def run(command, name, environment, *flags):
 
 
 def with_lines(program, report):
-    """The report with the lines of its stack frames: a trace of the operating system has only offsets."""
-    offsets = re.findall(r"faults\(\+(0x[0-9a-f]+)\)", report)
+    """The report with the lines of its stack frames: a trace of the operating system has only offsets, and so have
+    those of sanitizers for functions that several files may define."""
+    offsets = re.findall(r"faults\(?\+(0x[0-9a-f]+)\)", report)
     if not offsets:
         return report
     lines = subprocess.run(["addr2line", "-i", "-e", program, *offsets], capture_output=True, text=True, check=True)
