@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "llmc/base/error.h"
+#include "test/ptx/undefined.h"
 
 namespace llmc_ptx {
 
@@ -20,10 +21,6 @@ template <class Map>
 auto* last_until(Map& map, std::uint64_t address) {
   auto next = map.upper_bound(address);
   return next == map.begin() ? nullptr : &*std::prev(next);
-}
-
-bool any_bit(const std::byte* bits, std::uint64_t bytes) {
-  return std::any_of(bits, bits + bytes, [](std::byte byte) { return byte != std::byte{0}; });
 }
 
 }  // namespace
@@ -112,14 +109,15 @@ std::optional<std::string> DeviceMemory::undefined_store(std::uint64_t address, 
                                                          std::uint64_t launch) const {
   const std::shared_lock lock(mutex_);
   const std::byte* const bits = undefined_bits(address, bytes);
-  if (bits == nullptr || !any_bit(bits, bytes)) return std::nullopt;
+  if (bits == nullptr || !any_undefined(bits, bytes)) return std::nullopt;
   constexpr std::uint64_t kLargestStore = 16;
   auto at = stores_.lower_bound(address - std::min(address, kLargestStore - 1));
   for (; at != stores_.end() && at->first < address + bytes; ++at) {
     const Store& store = at->second;
     const std::uint64_t first = std::max(address, at->first);
     const std::uint64_t end = std::min(address + bytes, store.end);
-    if (first >= end || store.launch == launch || !any_bit(bits + (first - address), end - first))
+    if (first >= end || store.launch == launch ||
+        !any_undefined(bits + (first - address), end - first))
       continue;
     return "stored undefined by " + store.place;
   }

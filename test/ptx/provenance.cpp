@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "test/ptx/operands.h"
+
 namespace llmc_ptx {
 
 namespace {
@@ -86,13 +88,10 @@ class Finder {
 
   // The offset of "[parameter+8]" in the parameters; -1 for another address.
   std::int64_t parameter_word(const std::string& operand) const {
-    const std::string inner = operand.substr(1, operand.size() - 2);
-    const std::size_t plus = inner.find('+');
-    const auto entry = addresses_.find(inner.substr(0, plus));
+    const Address address = split_address(operand);
+    const auto entry = addresses_.find(address.base);
     if (entry == addresses_.end()) return -1;
-    const std::int64_t offset =
-        plus == std::string::npos ? 0 : std::stoll(inner.substr(plus + 1), nullptr, 0);
-    const std::int64_t word = entry->second + offset;
+    const std::int64_t word = entry->second + address.offset;
     return word % 8 == 0 && word + 8 <= Roots::kMostBytes ? word : -1;
   }
 
