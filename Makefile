@@ -236,10 +236,11 @@ endif
 # ---- what nvcc compiled, on CPUs ------------------------------------------------------------
 # Each instance unit is compiled to PTX once per architecture. `make test DEVICE=ptx` runs it (test/ptx), and
 # `make resources` assembles it. Unit `launches` has the kernels that only benchmarks launch. Those that only
-# tests launch, in product_instances, have no budgets.
+# tests launch, in product_instances and in the tests' own files, have no budgets.
 PTX         := build/ptx/$(PTX_ARCH)
 PTX_UNITS   := gemm launches $(filter-out gemm,$(KERNEL_UNITS))
-PTX_FILES   := $(patsubst %,$(PTX)/%.ptx,product_instances $(PTX_UNITS))
+KERNEL_TESTS := $(patsubst test/%.cu,%,$(shell grep -l __global__ test/test_*.cu))
+PTX_FILES   := $(patsubst %,$(PTX)/%.ptx,product_instances $(KERNEL_TESTS) $(PTX_UNITS))
 # Compiled also without -lineinfo, for the test that this changes no instruction. It is the shortest job.
 UNLINED     := flash_attention_forward
 RESOURCE_ARCHS := $(or $(filter-out PTX% %PTX,$(CUDA_ARCH)),80 90a)
@@ -247,7 +248,7 @@ PTXAS_REPORTS  := $(foreach a,$(RESOURCE_ARCHS),$(PTX_UNITS:%=build/ptx/$a/%.ptx
 EXECUTE     := $(if $(filter ptx,$(DEVICE)),$(patsubst test/ptx/%.cpp,$(HOST)/ptx/%.o,$(wildcard test/ptx/*.cpp)))
 # Its suites: those of kernels. Cases of all ops, and what only their own files test.
 PTX_SUITES  := ops activation attention bias_gradient cache_attention classifier embedding infer_ops layernorm matmul optimizer \
-                 quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling \
+                 device device_block device_graph device_launcher device_mma device_overlap quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling \
                  invariant_gemm_int8_kernels dropout stochastic_rounding
 
 ifneq ($(CUDA_ONLY),)
@@ -309,7 +310,8 @@ GROUP_rest.cpp       := bench_report eta file fuzz_corpus host_codes host_execut
                         rank_agreement readable_text recorded_settings resource_usage run_log schedule scratch_faults scratch_file settings shard_layout suggestions task_thread tcp_bootstrap text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
-members = $(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2))
+# DEVICE=ptx finds kernels by their names, so files that have some are not put into another namespace.
+members = $(filter-out $(if $(filter ptx,$(DEVICE)),$(KERNEL_TESTS:%=test/%.cu)),$(filter $(patsubst %,test/test_%$(suffix $(1)),$(GROUP_$(1))),$(2)))
 # objects_of FILES: the objects of groups that have one of the files, and of files in no group.
 objects_of = $(foreach g,$(GROUPS),$(if $(call members,$(g),$(1)),group_$(g).o)) \
   $(patsubst test/%,%.o,$(filter-out $(foreach g,$(GROUPS),$(call members,$(g),$(1))),$(1)))
@@ -523,6 +525,8 @@ build/ptx/$(1)/launches.ptx: dev/launches.cu build/units/ops.h build/ptx/$(1)/co
 	$$(call to_ptx,-lineinfo $$(DECLARE) -include build/units/ops.h)
 build/ptx/$(1)/product_instances.ptx: test/product_instances.cu build/ptx/$(1)/commands | $$(CHECKED)
 	$$(call to_ptx,-lineinfo $$(DECLARE))
+$$(KERNEL_TESTS:%=build/ptx/$(1)/%.ptx): build/ptx/$(1)/%.ptx: test/%.cu build/ptx/$(1)/commands | $$(CHECKED_TEST)
+	$$(call to_ptx,-lineinfo -diag-suppress 445 $$(DOCTEST))
 # Planted faults, in a folder of their own: no program has them.
 build/ptx/$(1)/faults/faults.ptx: test/faults/faults.cu build/ptx/$(1)/commands | $$(CHECKED)
 	@mkdir -p $$(@D)

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "test/ptx/device_memory.h"
 #include "test/ptx/forms.h"
 #include "test/ptx/grid.h"
+#include "test/ptx/races.h"
 
 namespace llmc_test {
 
@@ -59,7 +61,11 @@ inline void run_text(const std::string& text, const std::vector<const void*>& pa
                      int threads = 32, std::int64_t shared = 0, llmc_ptx::Dim3 grid = {},
                      std::uint64_t seed = 1) {
   const llmc_ptx::Program program = program_of(text);
-  llmc_ptx::run_grid(program, {.grid = grid, .threads = threads, .dynamic_shared_bytes = shared},
+  llmc_ptx::run_grid(program,
+                     {.grid = grid,
+                      .threads = threads,
+                      .dynamic_shared_bytes = shared,
+                      .races = std::make_shared<llmc_ptx::GlobalRaces>()},
                      reinterpret_cast<const std::byte*>(parameters.data()), seed);
 }
 

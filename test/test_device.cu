@@ -16,7 +16,8 @@ using llmc_test::download;
 using llmc_test::random_floats;
 using llmc_test::upload;
 
-namespace {
+// Has a name because DEVICE=ptx finds kernels by theirs.
+namespace device_kernels {
 
 // ---- number types --------------------------------------------------------------------------
 
@@ -61,7 +62,9 @@ bf16 nearest_bf16(float x) {
   return bf16{low % 2 == 0 ? low : high};
 }
 
-}  // namespace
+}  // namespace device_kernels
+
+using namespace device_kernels;
 
 TEST_SUITE("device") {
   TEST_CASE("bf16 rounds to nearest even for every kind of number") {
@@ -177,7 +180,7 @@ TEST_SUITE("device") {
 
 // ---- threads and vectors -------------------------------------------------------------------
 
-namespace {
+namespace device_kernels {
 
 constexpr int kIndices = 13;
 
@@ -225,7 +228,7 @@ void check_vectors() {
   CHECK(wrong == 0);
 }
 
-}  // namespace
+}  // namespace device_kernels
 
 TEST_SUITE("device") {
   TEST_CASE("indices of threads, lanes, warps and blocks match the launch") {

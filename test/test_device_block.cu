@@ -16,7 +16,8 @@ using llmc_test::upload;
 
 // ---- collectives ---------------------------------------------------------------------------
 
-namespace {
+// Has a name because DEVICE=ptx finds kernels by theirs.
+namespace device_block_kernels {
 
 struct LaneResults {
   float sum, max, quad_sum, quad_max, from_lane, across[6];
@@ -119,7 +120,9 @@ __global__ void barrier_kernel(float* out, std::int64_t rounds) {
   out[thread_index()] = x;
 }
 
-}  // namespace
+}  // namespace device_block_kernels
+
+using namespace device_block_kernels;
 
 TEST_SUITE("device_block") {
   TEST_CASE("warp collectives return the exact bits of a butterfly reduction") {
@@ -173,7 +176,7 @@ TEST_SUITE("device_block") {
 
 // ---- shared memory and asynchronous copies --------------------------------------------------
 
-namespace {
+namespace device_block_kernels {
 
 template <class = void>
 __global__ void pieces_kernel(float* out, std::int64_t floats, std::int64_t halves) {
@@ -244,7 +247,7 @@ __global__ void groups_kernel(float* out, const float* in) {
   out[thread_index()] = sum + 100.0f * own[2][3];
 }
 
-}  // namespace
+}  // namespace device_block_kernels
 
 TEST_SUITE("device_block") {
   TEST_CASE("pieces of shared memory are aligned and do not overlap") {

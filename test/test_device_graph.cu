@@ -16,7 +16,8 @@ using llmc_test::contains;
 using llmc_test::download;
 using llmc_test::upload;
 
-namespace {
+// Has a name because DEVICE=ptx finds kernels by theirs.
+namespace device_graph_kernels {
 
 constexpr std::int64_t kCount = 96;
 
@@ -55,7 +56,9 @@ void check_all(const Buffer<float>& buffer, float expected, Stream& stream) {
   for (const float x : download(buffer, stream)) CHECK(x == expected);
 }
 
-}  // namespace
+}  // namespace device_graph_kernels
+
+using namespace device_graph_kernels;
 
 TEST_SUITE("device_graph") {
   TEST_CASE("a graph replays kernels, copies and fills as plain calls run them") {

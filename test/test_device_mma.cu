@@ -15,7 +15,8 @@ using llmc_test::download;
 using llmc_test::random_floats;
 using llmc_test::upload;
 
-namespace {
+// Has a name because DEVICE=ptx finds kernels by theirs.
+namespace device_mma_kernels {
 
 // The row of shared memory that stores row `row` of the tile. Rows are permuted, because lanes may
 // pass any row address.
@@ -220,7 +221,9 @@ double product_error(const std::vector<float>& actual, const std::vector<float>&
 // add up.
 constexpr double kSumError = 16 * 0x1p-23;
 
-}  // namespace
+}  // namespace device_mma_kernels
+
+using namespace device_mma_kernels;
 
 TEST_SUITE("device_mma") {
   TEST_CASE("ldmatrix loads two elements of each matrix into each lane") {

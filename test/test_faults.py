@@ -95,11 +95,12 @@ EXPECTED = {
     "merge_plain": [RACE],
     "merge_early": [RACE],
     "merge_uncounted": [RACE],
+    "merge_reset": [RACE],
 }
 
 
 # Only kernels as nvcc compiled them are checked for these (test_ptx_fault_programs.py).
-COMPILED = {"next_tensor", "undefined_index", "undefined_branch"}
+COMPILED = {"early_arrival", "next_tensor", "undefined_index", "undefined_branch"}
 
 
 def marked_lines():

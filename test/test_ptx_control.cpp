@@ -120,6 +120,32 @@ TEST_SUITE("ptx_control") {
     CHECK(rig.out[0] == 2);
   }
 
+  TEST_CASE("votes: any and all of the named lanes, also of a part of the warp") {
+    Rig rig;
+    const std::string result =
+        "selp.b32 %r1, 1, 0, %p1;\nst.global.u32 [%out], %r1;\nret;\nEND: ret;";
+    // Lanes below the second number vote whether they are below the first one.
+    struct Vote {
+      int below, lanes;
+      bool any, all;
+    };
+    for (const Vote& vote :
+         {Vote{0, 32, false, false}, Vote{1, 32, true, false}, Vote{31, 32, true, false},
+          Vote{32, 32, true, true}, Vote{16, 16, true, true}, Vote{15, 16, true, false}}) {
+      for (const bool all : {false, true}) {
+        for (const bool inverted : {false, true}) {
+          const std::string mask = vote.lanes == 32 ? "-1" : "65535";
+          rig.run("setp.ge.u32 %p2, %lane, " + std::to_string(vote.lanes) + ";\n@%p2 bra END;\n" +
+                  (inverted ? "setp.ge.u32" : "setp.lt.u32") + " %p0, %lane, " +
+                  std::to_string(vote.below) + ";\nvote.sync." + (all ? "all" : "any") +
+                  ".pred %p1, " + (inverted ? "!%p0" : "%p0") + ", " + mask + ";\n" + result);
+          for (std::uint32_t lane = 0; lane < static_cast<std::uint32_t>(vote.lanes); ++lane)
+            REQUIRE(rig.out[lane] == (all ? vote.all : vote.any));
+        }
+      }
+    }
+  }
+
   TEST_CASE("a call becomes part of its caller") {
     const std::string text =
         ".version 9.0\n.target sm_90a\n.address_size 64\n.func (.param .b64 result) twice(.param "

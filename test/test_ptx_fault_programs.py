@@ -41,9 +41,11 @@ FAULTS = {
     "divergent_collective": "waits for a lane that is elsewhere", "lane_returned": "waits for a lane that is elsewhere",
     "early_read": EARLY, "early_next": EARLY, "early_older": EARLY, "early_own": EARLY, "early_write": EARLY, "early_graph": EARLY,
     "merge_plain": "a race: ", "merge_early": "a race: ", "merge_uncounted": "a race: ",
+    "merge_reset": "a race: ", "early_arrival": EARLY,
 }
 # The host executor reports these itself, and a CPU faults at a misaligned store of 16 bytes.
-REPORTED_BY_HOST = {"divergent_barrier", "divergent_collective", "lane_returned", "copy_never_waited_for", "misaligned_store"}
+REPORTED_BY_HOST = {"divergent_barrier", "divergent_collective", "lane_returned", "copy_never_waited_for", "misaligned_store",
+                    "early_arrival"}
 
 # Name -> (pattern in the compiled product_kernel, replacement, a part of the report).
 MMA = r"(mma\.sync[^{]*\{[^}]*\}, )\{(%\w+), (%\w+), (%\w+), (%\w+)\}, \{(%\w+), (%\w+)\}"

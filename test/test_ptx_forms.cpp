@@ -32,7 +32,8 @@ constexpr SectionTest kTests[] = {
     {"9.7.14.5.15", "`ptx_matrix`: rows and columns by the manual's formulae"},
     {"9.7.14.", "`ptx_matrix`: fragments by the manual's formulae; sums in fp64 or integers"},
     {"9.7.13.13", "`ptx_fault_programs`: launches that overlap"},
-    {"9.7.13.6", "`ptx_memory`: counts of all threads"},
+    {"9.7.13.5", "`ptx_memory`: counts of all threads"},
+    {"9.7.13.9", "`ptx_control`: predicates of several lanes"},
     {"9.7.13.", "`ptx_control`, `ptx_faults`: orders and missing barriers"},
     {"9.7.12.", "`ptx_control`: loops, early exits, calls"},
     {"9.7.1.", "`ptx_arithmetic`: integers of 128 bits"},
@@ -46,9 +47,10 @@ constexpr SectionTest kTests[] = {
     {"9.7.9.6", "`ptx_control`: sources and predicates by the manual's formulae"},
     {"9.7.9.7", "`ptx_arithmetic`: integers of 128 bits"},
     {"9.7.9.8", "`ptx_memory`: bytes of each lane, extension"},
+    {"9.7.9.9", "`ptx_memory`: bytes of each lane"},
     {"9.7.9.11", "`ptx_memory`: bytes of each lane"},
     {"9.7.9.20", "`ptx_memory`: generic addresses and back"},
-    {"9.7.9.22", "`ptx_floats`: floats of 113 bits and integers of 128 bits"},
+    {"9.7.9.21", "`ptx_floats`: floats of 113 bits and integers of 128 bits"},
     {"9.7.9.25", "`ptx_memory`, `ptx_undefined`: bytes before and after the wait"}};
 
 const char* test_of(const std::string& section) {
@@ -59,6 +61,7 @@ const char* test_of(const std::string& section) {
 }
 
 const char* flow_text(const Form& form) {
+  if (form.name.starts_with("vote.")) return "predicates must be defined";
   switch (form.kind == llmc_ptx::Kind::plain ? llmc_ptx::undefined_rule(form.name).flow
                                              : Flow::none) {
     case Flow::none:
@@ -140,6 +143,8 @@ TEST_SUITE("ptx_forms") {
     if (std::getenv("LLMC_WRITE_FORMS") != nullptr) std::ofstream(kPage) << expected;
     std::ifstream file(kPage);
     const std::string written{std::istreambuf_iterator<char>(file), {}};
-    CHECK(written == expected);
+    const bool is_up_to_date = written == expected;
+    INFO(kPage << " is not up to date; it says how to write it");
+    CHECK(is_up_to_date);
   }
 }

@@ -17,7 +17,8 @@ using namespace llmc;
 using llmc_test::download;
 using llmc_test::upload;
 
-namespace {
+// Has a name because DEVICE=ptx finds kernels by theirs.
+namespace quantize_kernels {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -108,7 +109,9 @@ std::vector<std::vector<float>> rows() {
   return rows;
 }
 
-}  // namespace
+}  // namespace quantize_kernels
+
+using namespace quantize_kernels;
 
 TEST_SUITE_BEGIN("quantize");
 

@@ -75,5 +75,18 @@ def test_the_race_checker_runs_as_many_suites_as_memory_allows(folder):
         expect(code == 0 and (place / "log").read_text().split() == expected.split(), f"{memory} {jobs}: {text}")
 
 
+def test_suites_of_compiled_kernels_run_with_several_seeds(folder):
+    noted = 'echo "$LLMC_PTX_SEED ${LLMC_PTX_RACES:-1}" >>log'
+    for chosen, expected in (({}, {"1 1", "2 0", "3 0"}), ({"LLMC_LONG": "1"}, {f"{seed} 1" for seed in range(1, 21)}),
+                             ({"LLMC_PTX_SEED": "7"}, {"7 1"})):
+        place = folder / "-".join(chosen or ["short"])
+        place.mkdir()
+        clean = {"LLMC_LONG": "", "LLMC_PTX_SEED": "", "LLMC_PTX_RACES": ""}
+        code, text = run(place, {"kernels": noted, "ptx_forms": "echo executor >>log"}, PTX="build/ptx/90a", **{**clean, **chosen})
+        lines = (place / "log").read_text().splitlines()
+        expect(code == 0 and sorted(lines) == sorted([*expected, "executor"]), f"{chosen}: {lines}\n{text}")
+        expect(text.endswith(f"\n{len(expected) + 1} passed, 0 failed, 0 skipped\n"), text)
+
+
 if __name__ == "__main__":
     sys.exit(run_tests(globals(), lambda folder: (folder,), *sys.argv[1:2]))

@@ -74,6 +74,27 @@ void undefined_branch() {
   stream.synchronize();
 }
 
+// ---- launches that overlap -------------------------------------------------------------------
+
+// Counts an arrival before the wait, when the launch before may still count its own.
+template <bool Fixed>
+__global__ void early_arrival_kernel(std::int32_t* counter) {
+  allow_next_launch();
+  if (Fixed) wait_for_previous_launch();
+  if (thread_index() == 0) count_arrival(counter);  // FAULT: early_arrival
+  if (!Fixed) wait_for_previous_launch();
+}
+
+template <bool Fixed>
+void early_arrival() {
+  Buffer<std::int32_t> counter(1);
+  Stream stream;
+  fill_zero(counter.data(), 1, stream);
+  for (int round = 0; round < 2; ++round)
+    launch_overlapped(early_arrival_kernel<Fixed>, {kBlocks}, kThreads, 0, stream, counter.data());
+  stream.synchronize();
+}
+
 // ---- a product -------------------------------------------------------------------------------
 
 inline constexpr int kProductM = 16, kProductN = 8, kProductK = 32;

@@ -282,6 +282,8 @@ const Fault kFaults[] = {
     {"host_read_of_rank", host_read_of_rank<false>, host_read_of_rank<true>},
     {"merge_plain", merge_parts<Arrival::plain_counter>, merge_parts<Arrival::counted>},
     {"merge_early", merge_parts<Arrival::not_published>, merge_parts<Arrival::counted>},
+    {"merge_reset", merge_parts<Arrival::reset_first>, merge_parts<Arrival::counted>},
+    {"early_arrival", early_arrival<false>, early_arrival<true>},
     {"next_tensor", next_tensor<false>, next_tensor<true>},
     {"undefined_index", undefined_index<false>, undefined_index<true>},
     {"undefined_branch", undefined_branch<false>, undefined_branch<true>},

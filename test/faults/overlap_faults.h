@@ -149,7 +149,7 @@ void missing_overlap_synchronize() {
 
 // ---- results of blocks -----------------------------------------------------------------------
 
-enum class Arrival { counted, plain_counter, not_published, not_counted };
+enum class Arrival { counted, plain_counter, not_published, not_counted, reset_first };
 
 // Each block writes its part; the last one adds up all parts.
 template <Arrival How>
@@ -157,6 +157,7 @@ __global__ void merge_parts_kernel(float* out, float* parts, std::int32_t* count
   allow_next_launch();
   wait_for_previous_launch();
   parts[global_thread()] = 1.0f;  // FAULT: merge_plain merge_early merge_uncounted
+  if (How == Arrival::reset_first && block_x() == 0) *counter = 0;  // FAULT: merge_reset
   if (How != Arrival::not_published) block_barrier();
   bool is_last = false;
   if (thread_index() == 0) {
@@ -165,7 +166,7 @@ __global__ void merge_parts_kernel(float* out, float* parts, std::int32_t* count
     } else if (How == Arrival::not_counted) {
       is_last = block_x() == kBlocks - 1;
     } else {
-      is_last = count_arrival(counter) == kBlocks - 1;
+      is_last = count_arrival(counter) == kBlocks - 1;  // FAULT: merge_reset
     }
   }
   if (!block_any(is_last)) return;

@@ -12,12 +12,10 @@
 //   LLMC_PTX_COUNTS  a file, to which each kernel's counts are appended at the end: launches,
 //                    instructions of warps and of threads, seconds, name
 //   LLMC_PTX_DIGESTS  a file, to which each launch appends its kernel, "exact" or "open" (the
-//   manual
-//                    leaves results open), and a hash of its parameters and tensors before and
-//                    after it
+//                    manual leaves results open), and a hash of its parameters and tensors before
+//                    and after it
 //   LLMC_PTX_ONLY    a part of the names of kernels: the host executor runs all others, which helps
-//   to
-//                    find the kernel that differs
+//                    to find the kernel that differs
 #include "llmc/device/host/compiled_kernels.h"
 
 #include <dlfcn.h>
@@ -95,12 +93,7 @@ class Executor {
       return false;
     }
     const Program* const program = library_.find(name);
-    if (program == nullptr) {
-      llmc::require(!name.starts_with("_ZN4llmc") || name.starts_with("_ZN4llmc10llmc_test"),
-                    "the kernel " + name + " is in no file of PTX");
-      note_writes_of_host(launch);
-      return false;
-    }
+    llmc::require(program != nullptr, "the kernel " + name + " is in no file of PTX");
     const auto bytes = static_cast<std::int64_t>(launch.arguments.size());
     llmc::require(bytes == program->parameter_bytes,
                   name + " has parameters of " + std::to_string(program->parameter_bytes) +
@@ -108,28 +101,27 @@ class Executor {
     if (launch.grid.x * launch.grid.y * launch.grid.z > max_blocks() && is_repeated(launch)) {
       return true;
     }
-    const std::uint64_t before = digests_.is_open() ? digest(*program, launch) : 0;
+    const std::uint64_t before = digests_.is_open() ? digest(launch) : 0;
     const auto start = std::chrono::steady_clock::now();
     EarlierLaunches& earlier = earlier_launches(launch.stream);
     const bool overlaps = launch.overlapped && program->can_overlap;
-    const auto races = std::make_shared<GlobalRaces>();
+    const auto races = checks_races_ ? std::make_shared<GlobalRaces>() : nullptr;
     const Counts counts =
         run_grid(*program,
                  {.grid = {launch.grid.x, launch.grid.y, launch.grid.z},
                   .threads = launch.block_threads,
                   .dynamic_shared_bytes = static_cast<std::int64_t>(launch.shared_bytes),
-                  .checks_races = checks_races_,
                   .checks_undefined = checks_undefined_,
                   .max_blocks = max_blocks(),
                   .races = races,
                   .earlier = overlaps ? &earlier : nullptr},
                  launch.arguments.data(), seed_);
-    earlier.add(name, races, overlaps);
+    if (races != nullptr) earlier.add(name, races, overlaps);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     const std::scoped_lock lock(mutex_);
     if (digests_.is_open()) {
       digests_ << name << (is_exact(*program) ? " exact " : " open ") << before << ' '
-               << digest(*program, launch) << '\n';
+               << digest(launch) << '\n';
     }
     Runs& runs = runs_[name];
     ++runs.launches;
@@ -156,9 +148,16 @@ class Executor {
     if (!path.empty()) digests_.open(path, std::ios::app);
   }
 
+  // The arguments in words of 8 bytes, each of which may be an address.
+  static std::vector<std::uint64_t> words_of(const llmc::host::CompiledLaunch& launch) {
+    std::vector<std::uint64_t> words((launch.arguments.size() + 7) / 8);
+    if (!words.empty()) std::memcpy(words.data(), launch.arguments.data(), launch.arguments.size());
+    return words;
+  }
+
   // A hash of the arguments, of which addresses do not count, and of the tensors that they point
   // to.
-  static std::uint64_t digest(const Program& program, const llmc::host::CompiledLaunch& launch) {
+  static std::uint64_t digest(const llmc::host::CompiledLaunch& launch) {
     std::uint64_t hash = llmc::mix64(launch.grid.x, launch.grid.y, launch.grid.z);
     const auto add = [&](const void* memory, std::uint64_t bytes) {
       for (std::uint64_t i = 0; i < bytes; i += 8) {
@@ -168,11 +167,7 @@ class Executor {
         hash = llmc::mix64(hash, word);
       }
     };
-    for (std::int64_t at = 0; at < program.parameter_bytes; at += 8) {
-      std::uint64_t word = 0;
-      std::memcpy(
-          &word, &launch.arguments[static_cast<std::size_t>(at)],
-          static_cast<std::size_t>(std::min<std::int64_t>(8, program.parameter_bytes - at)));
+    for (const std::uint64_t word : words_of(launch)) {
       const Range tensor = DeviceMemory::instance().find(word);
       if (tensor.end == 0) {
         hash = llmc::mix64(hash, word);
@@ -201,13 +196,11 @@ class Executor {
 
   // The host runs the kernel: what it may write counts as defined.
   static void note_writes_of_host(const llmc::host::CompiledLaunch& launch) {
-    for (std::size_t at = 0; at + 8 <= launch.arguments.size(); at += 8) {
-      std::uint64_t address;
-      std::memcpy(&address, launch.arguments.data() + at, sizeof address);
-      const Range tensor = DeviceMemory::instance().find(address);
-      if (tensor.end != 0)
-        DeviceMemory::instance().host_writes(reinterpret_cast<const void*>(tensor.begin),
-                                             tensor.end - tensor.begin);
+    for (const std::uint64_t word : words_of(launch)) {
+      const Range tensor = DeviceMemory::instance().find(word);
+      if (tensor.end == 0) continue;
+      DeviceMemory::instance().host_writes(reinterpret_cast<const void*>(tensor.begin),
+                                           tensor.end - tensor.begin);
     }
   }
 
@@ -224,20 +217,17 @@ class Executor {
   // Whether an earlier launch had the same shape and arguments. Of addresses, only the alignment
   // counts.
   bool is_repeated(const llmc::host::CompiledLaunch& launch) {
-    llmc::host::CompiledLaunch key = launch;
-    for (std::size_t i = 0; i + 8 <= key.arguments.size(); i += 8) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, &key.arguments[i], sizeof word);
-      if (DeviceMemory::instance().find(word).end == 0) continue;
-      word %= 256;
-      std::memcpy(&key.arguments[i], &word, sizeof word);
+    std::vector<std::uint64_t> key = words_of(launch);
+    for (std::uint64_t& word : key) {
+      if (DeviceMemory::instance().find(word).end != 0) word %= 256;
     }
-    key.add(launch.kernel);
-    key.add(launch.grid);
-    key.add(launch.block_threads);
-    key.add(launch.shared_bytes);
+    for (const auto part : {launch.grid.x, launch.grid.y, launch.grid.z,
+                            static_cast<std::int64_t>(launch.block_threads),
+                            static_cast<std::int64_t>(launch.shared_bytes)})
+      key.push_back(static_cast<std::uint64_t>(part));
+    key.push_back(reinterpret_cast<std::uintptr_t>(launch.kernel));
     const std::scoped_lock lock(mutex_);
-    return !launched_.insert(key.arguments).second;
+    return !launched_.insert(std::move(key)).second;
   }
 
   Library library_;
@@ -249,7 +239,7 @@ class Executor {
   std::map<const void*, std::string> names_;
   std::map<std::string, Runs> runs_;
   std::map<const void*, EarlierLaunches> earlier_;
-  std::set<std::vector<std::byte>> launched_;
+  std::set<std::vector<std::uint64_t>> launched_;
 };
 
 DeviceMemory& memory() {

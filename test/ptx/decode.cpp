@@ -241,7 +241,7 @@ class Decoder {
           break;
         }
         default: {
-          instruction.negates_source = text[0] == '!';
+          if (text[0] == '!') instruction.negates_source = true;
           add_operand(operand(text[0] == '!' ? text.substr(1) : text, width_of_letter(letter)),
                       letter);
         }

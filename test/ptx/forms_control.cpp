@@ -6,6 +6,7 @@
 #include "llmc/base/error.h"
 #include "test/ptx/lanes.h"
 #include "test/ptx/races.h"
+#include "test/ptx/undefined.h"
 
 namespace llmc_ptx {
 
@@ -71,6 +72,18 @@ void shuffle(Warp& warp, const Instruction& i) {
   predicate = (predicate & ~warp.active()) | inside;
 }
 
+// vote.sync.any.pred d, p, mask, and .all: the same result in all lanes.
+template <bool kAll>
+void vote(Warp& warp, const Instruction& i) {
+  require_members(warp, i.operands[2], "vote");
+  const U32 active = warp.active();
+  if (warp.checks_undefined()) require_defined(warp, i.operands[1], active);
+  const U32 source = warp.predicate(i.operands[1]);
+  const U32 bits = (i.negates_source ? ~source : source) & active;
+  U32& out = warp.predicate(i.operands[0]);
+  out = (kAll ? bits == active : bits != 0) ? out | active : out & ~active;
+}
+
 void warp_barrier(Warp& warp, const Instruction& i) {
   require_members(warp, i.operands[0], "bar.warp.sync");
   if (SharedRaces* races = warp.block().shared_races) races->warp_barrier(warp.index());
@@ -102,6 +115,10 @@ void add_warp_forms(FormTable& table) {
   add("shfl.sync.up.b32", shuffle<Shuffle::up>);
   add("shfl.sync.down.b32", shuffle<Shuffle::down>);
   add("shfl.sync.bfly.b32", shuffle<Shuffle::butterfly>);
+  table.add(
+      {.name = "vote.sync.any.pred", .section = "9.7.13.9", .operands = "Ppw", .run = vote<false>});
+  table.add(
+      {.name = "vote.sync.all.pred", .section = "9.7.13.9", .operands = "Ppw", .run = vote<true>});
   table.add({.name = "bar.warp.sync", .section = "9.7.13.2", .operands = "w", .run = warp_barrier});
 }
 

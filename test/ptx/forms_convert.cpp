@@ -139,7 +139,7 @@ Run convert_by_width(const std::vector<Width>& widths) {
 template <class To, class From, Rounding kRounding = Rounding::none, bool kSaturate = false>
 void add(FormTable& table, const std::string& name) {
   table.add({.name = "cvt." + name,
-             .section = "9.7.9.22",
+             .section = "9.7.9.21",
              .operands = "Xx",
              .by_width = convert_by_width<To, From, kRounding, kSaturate>});
 }
@@ -226,11 +226,11 @@ void add_convert_forms(FormTable& table) {
   add<float, float, Rounding::nearest>(table, "rni.f32.f32");
   add<double, double, Rounding::zero>(table, "rzi.f64.f64");
   table.add({.name = "cvt.rn.bf16x2.f32",
-             .section = "9.7.9.22",
+             .section = "9.7.9.21",
              .operands = "Www",
              .run = pack_halves<to_bf16>});
   table.add({.name = "cvt.rn.f16x2.f32",
-             .section = "9.7.9.22",
+             .section = "9.7.9.21",
              .operands = "Www",
              .run = pack_halves<to_fp16>});
 }

@@ -6,7 +6,6 @@
 #include "test/ptx/device_memory.h"
 #include "test/ptx/lanes.h"
 #include "test/ptx/memory.h"
-#include "test/ptx/races.h"
 #include "test/ptx/undefined.h"
 
 namespace llmc_ptx {
@@ -174,20 +173,22 @@ void add_accesses(FormTable& table, std::initializer_list<const char*> types) {
     const char* name;
     Space space;
     bool is_written;
+    const char* section = "9.7.9.8";
   };
   constexpr Place kPlaces[] = {
-      {"", Space::generic, true},           {".global", Space::global, true},
-      {".global.nc", Space::global, false}, {".shared", Space::shared, true},
-      {".local", Space::local, true},       {".param", Space::param, false}};
+      {"", Space::generic, true},          {".global", Space::global, true},
+      {".global.cs", Space::global, true}, {".global.nc", Space::global, false, "9.7.9.9"},
+      {".shared", Space::shared, true},    {".local", Space::local, true},
+      {".param", Space::param, false}};
   for (const char* type : types) {
     for (const Place& place : kPlaces) {
       const auto name = [&](const char* opcode, const char* vector) {
         return std::string(opcode) + place.name + vector + "." + type;
       };
-      add_access<T, 1, false>(table, name("ld", ""), "9.7.9.8", place.space);
-      add_access<T, 2, false>(table, name("ld", ".v2"), "9.7.9.8", place.space);
+      add_access<T, 1, false>(table, name("ld", ""), place.section, place.space);
+      add_access<T, 2, false>(table, name("ld", ".v2"), place.section, place.space);
       if constexpr (sizeof(T) < 8)
-        add_access<T, 4, false>(table, name("ld", ".v4"), "9.7.9.8", place.space);
+        add_access<T, 4, false>(table, name("ld", ".v4"), place.section, place.space);
       if (!place.is_written) continue;
       add_access<T, 1, true>(table, name("st", ""), "9.7.9.11", place.space);
       add_access<T, 2, true>(table, name("st", ".v2"), "9.7.9.11", place.space);
@@ -226,9 +227,7 @@ void atomic_add(Warp& warp, const Instruction& i) {
   for_active(warp, [&](int lane) {
     auto* const at = reinterpret_cast<U32*>(places[static_cast<std::size_t>(lane)]);
     out[lane] = __atomic_fetch_add(at, in[lane], __ATOMIC_SEQ_CST);
-    if (GlobalRaces* races = warp.block().global_races) {
-      races->atomic(warp.index(), reinterpret_cast<std::uintptr_t>(at));
-    }
+    note_atomic(warp, lane, reinterpret_cast<const std::byte*>(at), sizeof(U32));
   });
 }
 
@@ -309,7 +308,7 @@ void add_memory_forms(FormTable& table) {
   add_accesses<U64>(table, {"u64", "s64", "b64", "f64"});
   add_address_forms(table);
   table.add({.name = "atom.global.add.u32",
-             .section = "9.7.13.6",
+             .section = "9.7.13.5",
              .operands = "W[w",
              .immediate = static_cast<std::int64_t>(Space::global),
              .by_width = [](const std::vector<Width>& widths) -> Run {

@@ -158,8 +158,7 @@ class BlockRunner {
 Counts run_grid(const Program& program, const LaunchShape& shape, const std::byte* parameters,
                 std::uint64_t seed) {
   BlockRunner runner(program, shape, parameters, seed);
-  const auto global = shape.races != nullptr ? shape.races : std::make_shared<GlobalRaces>();
-  if (shape.checks_races) runner.check_races(*global);
+  if (shape.races != nullptr) runner.check_races(*shape.races);
   Counts all;
   const std::int64_t num_blocks = shape.grid.x * shape.grid.y * shape.grid.z;
   const std::int64_t num_runs = std::min(num_blocks, shape.max_blocks);

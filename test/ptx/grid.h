@@ -16,9 +16,9 @@ struct LaunchShape {
   Dim3 grid;
   int threads = 0;
   std::int64_t dynamic_shared_bytes = 0;
-  bool checks_races = true, checks_undefined = true;
+  bool checks_undefined = true;
   std::int64_t max_blocks = std::numeric_limits<std::int64_t>::max();
-  // The accesses of the blocks to global memory are noted here; null: only during the launch.
+  // The accesses of the blocks to global memory are noted here; null: races are not checked.
   std::shared_ptr<GlobalRaces> races = nullptr;
   // Not null: the launch may begin before the end of these, and every block must wait for them.
   const EarlierLaunches* earlier = nullptr;

@@ -113,7 +113,13 @@ bool is_private(Warp& warp, const std::byte* place) {
          (place >= block.parameters && place < block.parameters + block.program->parameter_bytes);
 }
 
-void note(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes, bool writes) {
+enum class Access { read, write, atomic };
+
+const char* name_of(Access access) {
+  return access == Access::read ? "a read" : access == Access::write ? "a write" : "an atomic";
+}
+
+void note(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes, Access access) {
   const Block& block = warp.block();
   if (block.shared_races == nullptr) return;
   const auto count = static_cast<std::int64_t>(bytes);
@@ -121,24 +127,26 @@ void note(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes, boo
   if (is_shared(block, place)) {
     const int thread = warp.index() * kLanes + lane;
     const std::int64_t offset = place - block.shared;
-    other = writes ? block.shared_races->write(thread, offset, count)
-                   : block.shared_races->read(thread, offset, count);
+    other = access == Access::read ? block.shared_races->read(thread, offset, count)
+                                   : block.shared_races->write(thread, offset, count);
   } else if (is_global(warp, place)) {
     const auto address = reinterpret_cast<std::uintptr_t>(place);
     if (block.earlier != nullptr && !warp.has_waited()) {
-      other = block.earlier->conflict(address, count, writes);
+      other = block.earlier->conflict(address, count, access != Access::read);
       if (other)
-        warp.error(std::string(writes ? "a write" : "a read") +
-                       " before the wait for the launches before, and " + *other + ",",
+        warp.error(std::string(name_of(access)) + " before the wait for the launches before, and " +
+                       *other + ",",
                    lane);
     }
-    other = writes ? block.global_races->write(warp.index(), address, count)
-                   : block.global_races->read(warp.index(), address, count);
+    GlobalRaces& races = *block.global_races;
+    other = access == Access::read    ? races.read(warp.index(), address, count)
+            : access == Access::write ? races.write(warp.index(), address, count)
+                                      : races.atomic(warp.index(), address, count);
   }
   if (!other) return;
-  warp.error(std::string("a race: ") + (writes ? "a write" : "a read") + ", and " + *other +
-                 ", which nothing orders,",
-             lane);
+  warp.error(
+      std::string("a race: ") + name_of(access) + ", and " + *other + ", which nothing orders,",
+      lane);
 }
 
 // Whether an access is in the tensor of its pointer, or in that of the last access if its pointer
@@ -158,11 +166,14 @@ bool is_global(Warp& warp, const std::byte* place) {
 }
 
 void note_read(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
-  note(warp, lane, place, bytes, false);
+  note(warp, lane, place, bytes, Access::read);
 }
 
 void note_write(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
-  note(warp, lane, place, bytes, true);
+  note(warp, lane, place, bytes, Access::write);
+}
+void note_atomic(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes) {
+  note(warp, lane, place, bytes, Access::atomic);
 }
 
 Places find_places(Warp& warp, Space space, const Addresses& addresses, std::uint64_t bytes) {

@@ -22,6 +22,7 @@ bool is_global(Warp& warp, const std::byte* place);
 // race.
 void note_read(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes);
 void note_write(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes);
+void note_atomic(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes);
 
 using Addresses = std::array<std::uint64_t, kLanes>;
 

@@ -48,7 +48,7 @@ struct Instruction {
   Operand predicate;
   Kind kind = Kind::plain;
   bool is_predicated = false, negated = false;
-  bool negates_source = false;  // the last operand, a predicate, is read inverted
+  bool negates_source = false;  // its predicate is read inverted
   bool is_join = false;         // paths of a warp that diverged may meet here
   int target = 0;               // of a branch: the index of an instruction
   int join = 0;                 // of a branch: where its two paths meet at the latest

@@ -78,13 +78,6 @@ void GlobalRaces::fence(int warp) {
   arriving_.clear();
 }
 
-void GlobalRaces::atomic(int warp, std::uint64_t address) {
-  Moments& published = published_[address];
-  for (const auto& [block, moment] : published) arriving_[block] = moment;
-  // Without a fence that is epoch 0, in which nothing happened.
-  published[block_] = {block_, fenced_[static_cast<std::size_t>(warp)], warp};
-}
-
 bool GlobalRaces::sees(const Moment& moment) const {
   if (moment.block == kNone || moment.block == block_) return true;
   const auto seen = seen_.find(moment.block);
@@ -104,10 +97,37 @@ GlobalRaces::Byte& GlobalRaces::byte_at(std::uint64_t address) {
   return (*last_page_)[address % kPage];
 }
 
+// The blocks of atomics come one after the other. So the one that has the last atomic sees those of
+// all others.
+std::optional<std::string> GlobalRaces::conflict(const Byte& byte, bool reads,
+                                                 bool is_atomic) const {
+  if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
+  if (!is_atomic && byte.counted != kNone && byte.counted != block_)
+    return "an atomic of block " + std::to_string(byte.counted);
+  if (reads) return std::nullopt;
+  if (byte.read.block == kSeveral) return "reads of several blocks";
+  if (!sees(byte.read)) return "a read of block " + std::to_string(byte.read.block);
+  return std::nullopt;
+}
+
+std::optional<std::string> GlobalRaces::atomic(int warp, std::uint64_t address,
+                                               std::int64_t count) {
+  for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
+    Byte& byte = byte_at(at);
+    if (auto other = conflict(byte, false, true)) return other;
+    byte.counted = block_;
+  }
+  Moments& published = published_[address];
+  for (const auto& [block, moment] : published) arriving_[block] = moment;
+  // Without a fence that is epoch 0, in which nothing happened.
+  published[block_] = {block_, fenced_[static_cast<std::size_t>(warp)], warp};
+  return std::nullopt;
+}
+
 std::optional<std::string> GlobalRaces::read(int warp, std::uint64_t address, std::int64_t count) {
   for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
     Byte& byte = byte_at(at);
-    if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
+    if (auto other = conflict(byte, true, false)) return other;
     const bool is_alone = byte.read.block == kNone || byte.read.block == block_;
     byte.read = {is_alone ? block_ : kSeveral, epoch_, warp};
   }
@@ -117,9 +137,7 @@ std::optional<std::string> GlobalRaces::read(int warp, std::uint64_t address, st
 std::optional<std::string> GlobalRaces::write(int warp, std::uint64_t address, std::int64_t count) {
   for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
     Byte& byte = byte_at(at);
-    if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
-    if (byte.read.block == kSeveral) return "reads of several blocks";
-    if (!sees(byte.read)) return "a read of block " + std::to_string(byte.read.block);
+    if (auto other = conflict(byte, false, false)) return other;
     byte.written = {block_, epoch_, warp};
   }
   return std::nullopt;
@@ -130,7 +148,8 @@ bool GlobalRaces::touched(std::uint64_t address, std::int64_t count, bool reads)
     const auto page = pages_.find(at / kPage);
     if (page == pages_.end()) continue;
     const Byte& byte = (*page->second)[at % kPage];
-    if (byte.written.block != kNone || (reads && byte.read.block != kNone)) return true;
+    if (byte.written.block != kNone || byte.counted != kNone) return true;
+    if (reads && byte.read.block != kNone) return true;
   }
   return false;
 }

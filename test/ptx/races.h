@@ -56,13 +56,12 @@ class GlobalRaces {
   void start_block(std::int64_t block, int warps);
   void block_barrier() { ++epoch_; }
   void fence(int warp);
-  // An atomic of a warp of the current block.
-  void atomic(int warp, std::uint64_t address);
 
+  std::optional<std::string> atomic(int warp, std::uint64_t address, std::int64_t count);
   std::optional<std::string> read(int warp, std::uint64_t address, std::int64_t count);
   std::optional<std::string> write(int warp, std::uint64_t address, std::int64_t count);
 
-  // Whether a block wrote one of these bytes; or, if `reads` counts as well, read it.
+  // Whether a block wrote one of these bytes, also by an atomic; or, if `reads` counts, read it.
   bool touched(std::uint64_t address, std::int64_t count, bool reads) const;
   // A block allowed the next launch before it had waited for the launches before.
   void allow_next_early() { allows_next_early_ = true; }
@@ -78,12 +77,15 @@ class GlobalRaces {
   };
   struct Byte {
     Moment written, read;
+    std::int64_t counted = kNone;  // the block of the last atomic
   };
   static constexpr std::uint64_t kPage = 256;
   using Page = std::array<Byte, kPage>;
   using Moments = std::unordered_map<std::int64_t, Moment>;  // by block
 
   bool sees(const Moment& moment) const;
+  // The access of another block with which an access to the byte is a race.
+  std::optional<std::string> conflict(const Byte& byte, bool reads, bool is_atomic) const;
   Byte& byte_at(std::uint64_t address);
 
   std::int64_t block_ = kNone;

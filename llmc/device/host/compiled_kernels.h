@@ -29,8 +29,8 @@ struct CompiledLaunch {
   }
 };
 
-// Runs the kernel's PTX. Returns false for a kernel of a test, which the host runs itself. Throws
-// an Error if a kernel of the engine has no PTX, or if its run is faulty.
+// Runs the kernel's PTX. Returns false if the host shall run the kernel itself. Throws an Error if
+// the kernel has no PTX, or if its run is faulty.
 bool run_compiled(const CompiledLaunch& launch);
 
 // Memory that kernels may access. The host writes pinned memory without notice.
