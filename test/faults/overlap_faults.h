@@ -157,7 +157,9 @@ __global__ void merge_parts_kernel(float* out, float* parts, std::int32_t* count
   allow_next_launch();
   wait_for_previous_launch();
   parts[global_thread()] = 1.0f;  // FAULT: merge_plain merge_early merge_uncounted
-  if (How == Arrival::reset_first && block_x() == 0) *counter = 0;  // FAULT: merge_reset
+  if (How == Arrival::reset_first && global_thread() == 0) {
+    *counter = 0;  // FAULT: merge_reset
+  }
   if (How != Arrival::not_published) block_barrier();
   bool is_last = false;
   if (thread_index() == 0) {
@@ -166,7 +168,7 @@ __global__ void merge_parts_kernel(float* out, float* parts, std::int32_t* count
     } else if (How == Arrival::not_counted) {
       is_last = block_x() == kBlocks - 1;
     } else {
-      is_last = count_arrival(counter) == kBlocks - 1;  // FAULT: merge_reset
+      is_last = count_arrival(counter) == kBlocks - 1;  // COMPILED: merge_reset
     }
   }
   if (!block_any(is_last)) return;
