@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,30 @@ TEST_SUITE_BEGIN("checkpoint");
 
 using namespace llmc_test;
 using llmc::Slice;
+
+TEST_CASE("a part of a tensor is converted and checked, and an error names the element") {
+  const TensorHeader tensor = {"w", TensorDtype::bf16, {4, 3}};
+  std::vector<std::uint16_t> bits(12, 0x3f80);  // 1
+  bits[7] = 0x7f80;                             // infinite: [2, 1]
+  const llmc_test::TemporaryDirectory root;
+  CheckpointWriter writer(root.path(), "step_1");
+  writer.tensor_file("a.safetensors", {tensor}).write("w", std::as_bytes(std::span(bits)));
+  writer.commit(1, {});
+  CheckpointReader reader(writer.path());
+  std::vector<float> values(6);
+  reader.load_part(llmc::Slice::flat(tensor, 0, 6), values.data());
+  CHECK(values == std::vector<float>(6, 1.0f));
+  CHECK(reader.bytes_read() == 12);
+  const auto error_of = [&](const llmc::Slice& part) {
+    return complaint([&] { reader.load_part(part, values.data()); });
+  };
+  CHECK(contains(error_of(llmc::Slice::box(tensor, {1, 1}, {3, 1})),
+                 "a.safetensors: tensor w: element [2, 1] is inf, not finite"));
+  CHECK(contains(error_of(llmc::Slice::flat({"w", TensorDtype::f32, {12}}, 0, 2)),
+                 "tensor w has shape (4, 3), expected (12)"));
+  CHECK(contains(error_of(llmc::Slice::flat({"v", TensorDtype::f32, {12}}, 0, 2)),
+                 " has no tensor v"));
+}
 
 TEST_CASE("a saved checkpoint is read back unchanged") {
   const llmc_test::TemporaryDirectory root;

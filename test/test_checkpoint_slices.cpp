@@ -181,6 +181,27 @@ void for_each_box(const TensorHeader& tensor, const llmc::Shape& view, Visit&& v
   }
 }
 
+// Reads every box and some ranges of the tensor, whose values are its indices, and only these.
+void check_parts(CheckpointReader& reader, const TensorHeader& tensor) {
+  int num_wrong = 0;
+  const auto check = [&](const Slice& part) {
+    const std::vector<std::int64_t> elements = elements_of(part);
+    std::vector<float> values(elements.size(), -1.0f);
+    const std::int64_t before = reader.bytes_read();
+    reader.load_part(part, values.data());
+    num_wrong += values != std::vector<float>(elements.begin(), elements.end()) ||
+                 reader.bytes_read() - before != 4 * part.count();
+  };
+  const std::int64_t size = *llmc::checked_count(tensor.shape);
+  for (const llmc::Shape& view : {tensor.shape, llmc::Shape{size / 4, 2, 2}, {size}}) {
+    for_each_box(tensor, view, [&](const Slice& box) {
+      check(box);
+      check(box.range(box.count() / 3, box.count()));
+    });
+  }
+  CHECK(num_wrong == 0);
+}
+
 // Writes each list of slices into a file, whose tensors have the values 0, 1, 2, ... of the whole
 // tensor, and returns the tensor that the reader assembles.
 std::vector<float> saved_and_loaded(const std::vector<std::vector<Slice>>& files,
@@ -200,6 +221,7 @@ std::vector<float> saved_and_loaded(const std::vector<std::vector<Slice>>& files
   const Slice& slice = files.at(0).at(0);
   std::vector<float> actual(static_cast<std::size_t>(*llmc::checked_count(slice.shape)), -1.0f);
   reader.load(slice.name, slice.shape, actual.data());
+  check_parts(reader, {slice.name, slice.dtype, slice.shape});
   return actual;
 }
 

@@ -71,6 +71,7 @@ void CheckpointReader::load(const std::string& name, const Shape& shape, float* 
       entry != index().end() && entry->second.size() == 1 && entry->second.front().slice.is_whole();
   if (is_whole && entry->second.front().slice.shape == shape) {
     const StoredSlice& slice = entry->second.front();
+    bytes_read_ += slice.entry->size;
     return open(slice.file).read_as_float(*slice.entry, dst);
   }
   const TensorBytes stored = bytes_of(name, shape);
@@ -158,8 +159,8 @@ const CheckpointReader::Index& CheckpointReader::index() {
   return *index_;
 }
 
-CheckpointReader::TensorBytes CheckpointReader::bytes_of(const std::string& name,
-                                                         const Shape& shape) {
+const std::vector<CheckpointReader::StoredSlice>& CheckpointReader::slices_of(
+    const std::string& name, const Shape& shape) {
   const auto entry = index().find(name);
   if (entry == index().end()) fail(directory_.string() + " has no tensor " + name);
   const std::vector<StoredSlice>& stored = entry->second;
@@ -168,17 +169,54 @@ CheckpointReader::TensorBytes CheckpointReader::bytes_of(const std::string& name
     fail(directory_.string() + ": tensor " + name + " has shape " + shape_text(first.shape) +
          ", expected " + shape_text(shape));
   }
-  const auto map = [&](const StoredSlice& part) { return open(part.file).map(*part.entry); };
-  if (stored.size() == 1 && first.is_whole()) return {.map = map(stored.front()), .assembled = {}};
+  const bool is_one = stored.size() == 1 && first.is_whole();
+  if (is_one || complete_.contains(name)) return stored;
   std::vector<Slice> slices;
   for (const StoredSlice& part : stored) slices.push_back(part.slice);
   check_slices_cover(slices);
+  complete_.insert(name);
+  return stored;
+}
+
+CheckpointReader::TensorBytes CheckpointReader::bytes_of(const std::string& name,
+                                                         const Shape& shape) {
+  const std::vector<StoredSlice>& stored = slices_of(name, shape);
+  const Slice& first = stored.front().slice;
+  const auto map = [&](const StoredSlice& part) { return open(part.file).map(*part.entry); };
+  const TensorHeader whole = {name, first.dtype, shape};
+  bytes_read_ += tensor_bytes(whole);
+  if (stored.size() == 1 && first.is_whole()) return {.map = map(stored.front()), .assembled = {}};
   TensorBytes result;
-  result.assembled.resize(static_cast<std::size_t>(tensor_bytes({name, first.dtype, shape})));
+  result.assembled.resize(static_cast<std::size_t>(tensor_bytes(whole)));
   for (const StoredSlice& part : stored) {
     copy_slice_into(part.slice, map(part).bytes(), result.assembled.data());
   }
   return result;
+}
+
+void CheckpointReader::load_part(const Slice& part, float* dst) {
+  part.check();
+  const std::vector<StoredSlice>& stored = slices_of(part.name, part.shape);
+  Slice wanted = part;
+  wanted.dtype = stored.front().slice.dtype;
+  const std::int64_t width = tensor_dtype_bytes(wanted.dtype);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(part.count() * width));
+  for (const StoredSlice& slice : stored) {
+    const MappedFile map = open(slice.file).map(*slice.entry);
+    bytes_read_ += width * copy_common(slice.slice, map.bytes(), wanted, bytes.data());
+  }
+  if (!convert_to_float(wanted.dtype, bytes, dst)) {
+    fail(label(part.name) + " has dtype " + tensor_dtype_name(wanted.dtype),
+         "allowed: F32, BF16, F16 or F64");
+  }
+  const std::span<const float> values(dst, static_cast<std::size_t>(part.count()));
+  const std::optional<std::int64_t> wrong = find_element(values, is_not_finite);
+  if (!wrong) return;
+  const std::string element = element_text(part.shape, tensor_index(part, *wrong));
+  throw ElementError(label(part.name) + ": element " + element + " is " +
+                         number_text("%g", values[static_cast<std::size_t>(*wrong)]) +
+                         ", not finite",
+                     kDivergedHint);
 }
 
 CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {

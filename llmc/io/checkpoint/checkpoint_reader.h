@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,6 +65,13 @@ class CheckpointReader {
   // is not finite.
   void load(const std::string& name, const Shape& shape, float* dst);
 
+  // The same for a part of a tensor, a box or a flat range of it, whose name and shape it has.
+  // `dst` has room for part.count() elements. Reads only these from whatever slices have them.
+  void load_part(const Slice& part, float* dst);
+
+  // Bytes of tensors read so far, as they are stored.
+  std::int64_t bytes_read() const { return bytes_read_; }
+
   // Returns the tensor's file and name for an error: "RUN/step_000100/model.safetensors: tensor
   // transformer.wte.weight"; of a tensor in several files, the directory and the name.
   std::string label(const std::string& name);
@@ -97,10 +105,16 @@ class CheckpointReader {
   };
   TensorBytes bytes_of(const std::string& name, const Shape& shape);
 
+  // The slices of a tensor. Throws if it is missing or has another shape, or if its slices do not
+  // hold each element once, which is checked at the first call.
+  const std::vector<StoredSlice>& slices_of(const std::string& name, const Shape& shape);
+
   std::filesystem::path directory_;
   Manifest manifest_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> open_files_;
   std::optional<Index> index_;
+  std::set<std::string> complete_;  // tensors whose slices hold each element once
+  std::int64_t bytes_read_ = 0;
 };
 
 struct CheckpointSearchResult {

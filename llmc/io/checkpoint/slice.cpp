@@ -134,14 +134,37 @@ void check_slices_cover(const std::vector<Slice>& slices) {
   }
 }
 
-void copy_slice_into(const Slice& slice, std::span<const std::byte> part, std::byte* whole) {
-  const std::int64_t width = tensor_dtype_bytes(slice.dtype);
-  require(static_cast<std::int64_t>(part.size()) == slice.count() * width,
-          "slice of tensor " + printable(slice.name) + ": wrong number of bytes");
-  for (SliceRuns run(slice); !run.done(); run.advance()) {
-    std::memcpy(whole + run.in_tensor() * width, part.data() + run.in_slice() * width,
-                static_cast<std::size_t>(run.size() * width));
+std::int64_t copy_common(const Slice& from, std::span<const std::byte> source, const Slice& to,
+                         std::byte* dst) {
+  const std::int64_t width = tensor_dtype_bytes(from.dtype);
+  require(static_cast<std::int64_t>(source.size()) == from.count() * width,
+          "slice of tensor " + printable(from.name) + ": wrong number of bytes");
+  std::int64_t count = 0;
+  SliceRuns a(from), b(to);
+  while (!a.done() && !b.done()) {
+    const std::int64_t a_end = a.in_tensor() + a.size(), b_end = b.in_tensor() + b.size();
+    const std::int64_t begin = std::max(a.in_tensor(), b.in_tensor());
+    const std::int64_t n = std::min(a_end, b_end) - begin;
+    if (n > 0) {
+      std::memcpy(dst + (b.in_slice() + begin - b.in_tensor()) * width,
+                  source.data() + (a.in_slice() + begin - a.in_tensor()) * width,
+                  static_cast<std::size_t>(n * width));
+      count += n;
+    }
+    if (a_end <= b_end) a.advance();
+    if (b_end <= a_end) b.advance();
   }
+  return count;
+}
+
+void copy_slice_into(const Slice& slice, std::span<const std::byte> part, std::byte* whole) {
+  copy_common(slice, part, Slice::whole({slice.name, slice.dtype, slice.shape}), whole);
+}
+
+std::int64_t tensor_index(const Slice& slice, std::int64_t i) {
+  SliceRuns run(slice);
+  while (i >= run.in_slice() + run.size()) run.advance();
+  return run.in_tensor() + i - run.in_slice();
 }
 
 }  // namespace llmc

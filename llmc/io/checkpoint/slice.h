@@ -77,8 +77,17 @@ struct Slice {
 // proportional to the number of runs, and the memory to the number of slices.
 void check_slices_cover(const std::vector<Slice>& slices);
 
+// Copies the elements that two slices of a tensor have in common from `source`, which has those of
+// `from` one after the other, to `dst`, which has those of `to`. Returns the number of elements.
+// The time is proportional to the number of runs of both.
+std::int64_t copy_common(const Slice& from, std::span<const std::byte> source, const Slice& to,
+                         std::byte* dst);
+
 // Copies the elements of the slice from `part`, where they are contiguous, to their positions in
 // `whole`, the full tensor in host memory.
 void copy_slice_into(const Slice& slice, std::span<const std::byte> part, std::byte* whole);
+
+// The index in the tensor of the slice's element i.
+std::int64_t tensor_index(const Slice& slice, std::int64_t i);
 
 }  // namespace llmc
