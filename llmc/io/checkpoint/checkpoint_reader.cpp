@@ -197,16 +197,16 @@ CheckpointReader::TensorBytes CheckpointReader::bytes_of(const std::string& name
 void CheckpointReader::load_part(const Slice& part, float* dst) {
   part.check();
   const std::vector<StoredSlice>& stored = slices_of(part.name, part.shape);
-  Slice wanted = part;
-  wanted.dtype = stored.front().slice.dtype;
-  const std::int64_t width = tensor_dtype_bytes(wanted.dtype);
+  Slice target = part;
+  target.dtype = stored.front().slice.dtype;
+  const std::int64_t width = tensor_dtype_bytes(target.dtype);
   std::vector<std::byte> bytes(static_cast<std::size_t>(part.count() * width));
   for (const StoredSlice& slice : stored) {
     const MappedFile map = open(slice.file).map(*slice.entry);
-    bytes_read_ += width * copy_common(slice.slice, map.bytes(), wanted, bytes.data());
+    bytes_read_ += width * copy_common(slice.slice, map.bytes(), target, bytes.data());
   }
-  if (!convert_to_float(wanted.dtype, bytes, dst)) {
-    fail(label(part.name) + " has dtype " + tensor_dtype_name(wanted.dtype),
+  if (!convert_to_float(target.dtype, bytes, dst)) {
+    fail(label(part.name) + " has dtype " + tensor_dtype_name(target.dtype),
          "allowed: F32, BF16, F16 or F64");
   }
   const std::span<const float> values(dst, static_cast<std::size_t>(part.count()));
