@@ -248,7 +248,8 @@ PTXAS_REPORTS  := $(foreach a,$(RESOURCE_ARCHS),$(PTX_UNITS:%=build/ptx/$a/%.ptx
 EXECUTE     := $(if $(filter ptx,$(DEVICE)),$(patsubst test/ptx/%.cpp,$(HOST)/ptx/%.o,$(wildcard test/ptx/*.cpp)))
 # Its suites: those of kernels. Cases of all ops, and what only their own files test.
 PTX_SUITES  := ops activation attention bias_gradient cache_attention classifier embedding infer_ops layernorm matmul optimizer \
-                 device device_block device_graph device_launcher device_mma device_overlap quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling \
+                 device device_block device_graph device_launcher device_mma device_overlap \
+                 quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling \
                  invariant_gemm_int8_kernels dropout stochastic_rounding
 
 ifneq ($(CUDA_ONLY),)

@@ -8,8 +8,8 @@
 #
 # From the environment: SANITIZE (what the build checks), PTX (a folder: the build runs the kernels' PTX in
 # it, suites of kernels with seeds 1 to 3, or 1 to 20 if LLMC_LONG is set, or only LLMC_PTX_SEED; all other suites
-# are skipped), FILE (not empty:
-# the binary has only these test files), NO_BINARY (not empty: run only suites in Python), LLMC_TINY, LLMC_LONG, LLMC_DATA,
+# are skipped), FILE (not empty: the binary has only these test files), NO_BINARY (not empty: run only suites in
+# Python), LLMC_TINY, LLMC_LONG, LLMC_DATA,
 # TEST_TIMEOUT (seconds per suite), TEST_LABEL (printed before the last line), TEST_JOBS (suites that
 # run at the same time; default: one per core, and one more of those in Python, which often wait for
 # programs; only one on a GPU, and under the race checker one per 7 GiB of memory), TEST_MEMORY (GiB
@@ -326,7 +326,8 @@ while [ "$num_printed" -lt "${#names[@]}" ]; do
 done
 
 if [ -n "${PTX:-}" ] && [ -z "${FILE:-}$suite_filter$case_filter" ]; then
-  host_suites=$(comm -13 <(printf '%s\n' "${suites[@]}" ptx_coverage ptx_fault_programs ptx_programs | sort) \
+  # Names are SUITE, SUITE.SEED or SUITE.py.
+  host_suites=$(comm -13 <(printf '%s\n' "${names[@]%.*}" | sort -u) \
     <(scripts/suite_files.sh --list | cut -f 1 | sort -u) | wc -l)
   echo "[skipped] $host_suites suites that only the host executor runs: make test"
   skipped=$((skipped + host_suites))

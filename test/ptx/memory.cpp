@@ -113,8 +113,6 @@ bool is_private(Warp& warp, const std::byte* place) {
          (place >= block.parameters && place < block.parameters + block.program->parameter_bytes);
 }
 
-enum class Access { read, write, atomic };
-
 const char* name_of(Access access) {
   return access == Access::read ? "a read" : access == Access::write ? "a write" : "an atomic";
 }
@@ -132,16 +130,13 @@ void note(Warp& warp, int lane, const std::byte* place, std::uint64_t bytes, Acc
   } else if (is_global(warp, place)) {
     const auto address = reinterpret_cast<std::uintptr_t>(place);
     if (block.earlier != nullptr && !warp.has_waited()) {
-      other = block.earlier->conflict(address, count, access != Access::read);
+      other = block.earlier->conflict(access, address, count);
       if (other)
         warp.error(std::string(name_of(access)) + " before the wait for the launches before, and " +
                        *other + ",",
                    lane);
     }
-    GlobalRaces& races = *block.global_races;
-    other = access == Access::read    ? races.read(warp.index(), address, count)
-            : access == Access::write ? races.write(warp.index(), address, count)
-                                      : races.atomic(warp.index(), address, count);
+    other = block.global_races->note(access, warp.index(), address, count);
   }
   if (!other) return;
   warp.error(

@@ -99,47 +99,38 @@ GlobalRaces::Byte& GlobalRaces::byte_at(std::uint64_t address) {
 
 // The blocks of atomics come one after the other. So the one that has the last atomic sees those of
 // all others.
-std::optional<std::string> GlobalRaces::conflict(const Byte& byte, bool reads,
-                                                 bool is_atomic) const {
+std::optional<std::string> GlobalRaces::conflict(const Byte& byte, Access access) const {
   if (!sees(byte.written)) return "a write of block " + std::to_string(byte.written.block);
-  if (!is_atomic && byte.counted != kNone && byte.counted != block_)
+  if (access != Access::atomic && byte.counted != kNone && byte.counted != block_)
     return "an atomic of block " + std::to_string(byte.counted);
-  if (reads) return std::nullopt;
+  if (access == Access::read) return std::nullopt;
   if (byte.read.block == kSeveral) return "reads of several blocks";
   if (!sees(byte.read)) return "a read of block " + std::to_string(byte.read.block);
   return std::nullopt;
 }
 
-std::optional<std::string> GlobalRaces::atomic(int warp, std::uint64_t address,
-                                               std::int64_t count) {
-  for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
-    Byte& byte = byte_at(at);
-    if (auto other = conflict(byte, false, true)) return other;
-    byte.counted = block_;
-  }
+void GlobalRaces::publish(int warp, std::uint64_t address) {
   Moments& published = published_[address];
   for (const auto& [block, moment] : published) arriving_[block] = moment;
   // Without a fence that is epoch 0, in which nothing happened.
   published[block_] = {block_, fenced_[static_cast<std::size_t>(warp)], warp};
-  return std::nullopt;
 }
 
-std::optional<std::string> GlobalRaces::read(int warp, std::uint64_t address, std::int64_t count) {
+std::optional<std::string> GlobalRaces::note(Access access, int warp, std::uint64_t address,
+                                             std::int64_t count) {
   for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
     Byte& byte = byte_at(at);
-    if (auto other = conflict(byte, true, false)) return other;
-    const bool is_alone = byte.read.block == kNone || byte.read.block == block_;
-    byte.read = {is_alone ? block_ : kSeveral, epoch_, warp};
+    if (auto other = conflict(byte, access)) return other;
+    if (access == Access::atomic) {
+      byte.counted = block_;
+    } else if (access == Access::write) {
+      byte.written = {block_, epoch_, warp};
+    } else {
+      const bool is_alone = byte.read.block == kNone || byte.read.block == block_;
+      byte.read = {is_alone ? block_ : kSeveral, epoch_, warp};
+    }
   }
-  return std::nullopt;
-}
-
-std::optional<std::string> GlobalRaces::write(int warp, std::uint64_t address, std::int64_t count) {
-  for (std::uint64_t at = address; at < address + static_cast<std::uint64_t>(count); ++at) {
-    Byte& byte = byte_at(at);
-    if (auto other = conflict(byte, false, false)) return other;
-    byte.written = {block_, epoch_, warp};
-  }
+  if (access == Access::atomic) publish(warp, address);
   return std::nullopt;
 }
 
@@ -160,11 +151,12 @@ void EarlierLaunches::add(std::string kernel, std::shared_ptr<const GlobalRaces>
   launches_.push_back({std::move(kernel), std::move(launch)});
 }
 
-std::optional<std::string> EarlierLaunches::conflict(std::uint64_t address, std::int64_t count,
-                                                     bool writes) const {
+std::optional<std::string> EarlierLaunches::conflict(Access access, std::uint64_t address,
+                                                     std::int64_t count) const {
   for (const Entry& entry : launches_) {
     if (entry.launch->touched(address, count, false)) return "a write of " + entry.kernel;
-    if (writes && entry.launch->touched(address, count, true)) return "a read of " + entry.kernel;
+    if (access != Access::read && entry.launch->touched(address, count, true))
+      return "a read of " + entry.kernel;
   }
   return std::nullopt;
 }

@@ -48,6 +48,8 @@ class SharedRaces {
   std::vector<std::uint64_t> warp_times_;
 };
 
+enum class Access { read, write, atomic };
+
 // Global memory, in one launch. Blocks run one after the other. The barriers of a block cut its run
 // into epochs. A fence of a warp covers what its block did in earlier epochs, and what the warp did
 // itself.
@@ -57,9 +59,9 @@ class GlobalRaces {
   void block_barrier() { ++epoch_; }
   void fence(int warp);
 
-  std::optional<std::string> atomic(int warp, std::uint64_t address, std::int64_t count);
-  std::optional<std::string> read(int warp, std::uint64_t address, std::int64_t count);
-  std::optional<std::string> write(int warp, std::uint64_t address, std::int64_t count);
+  // The access of another block with which this one is a race.
+  std::optional<std::string> note(Access access, int warp, std::uint64_t address,
+                                  std::int64_t count);
 
   // Whether a block wrote one of these bytes, also by an atomic; or, if `reads` counts, read it.
   bool touched(std::uint64_t address, std::int64_t count, bool reads) const;
@@ -85,7 +87,9 @@ class GlobalRaces {
 
   bool sees(const Moment& moment) const;
   // The access of another block with which an access to the byte is a race.
-  std::optional<std::string> conflict(const Byte& byte, bool reads, bool is_atomic) const;
+  std::optional<std::string> conflict(const Byte& byte, Access access) const;
+  // Other blocks that do atomics at the address later see what the warp's fences covered.
+  void publish(int warp, std::uint64_t address);
   Byte& byte_at(std::uint64_t address);
 
   std::int64_t block_ = kNone;
@@ -106,7 +110,8 @@ class EarlierLaunches {
   // After a launch. One that does not overlap begins when all others have ended.
   void add(std::string kernel, std::shared_ptr<const GlobalRaces> launch, bool overlapped);
   // The conflict of an access before the wait, such as "a write of KERNEL".
-  std::optional<std::string> conflict(std::uint64_t address, std::int64_t count, bool writes) const;
+  std::optional<std::string> conflict(Access access, std::uint64_t address,
+                                      std::int64_t count) const;
 
  private:
   struct Entry {

@@ -66,16 +66,14 @@ std::vector<std::string> CheckpointReader::tensors() {
 }
 
 void CheckpointReader::load(const std::string& name, const Shape& shape, float* dst) {
-  const auto entry = index().find(name);
-  const bool is_whole =
-      entry != index().end() && entry->second.size() == 1 && entry->second.front().slice.is_whole();
-  if (is_whole && entry->second.front().slice.shape == shape) {
-    const StoredSlice& slice = entry->second.front();
+  const std::vector<StoredSlice>& slices = slices_of(name, shape);
+  if (is_in_one_piece(slices)) {
+    const StoredSlice& slice = slices.front();
     bytes_read_ += slice.entry->size;
     return open(slice.file).read_as_float(*slice.entry, dst);
   }
   const TensorBytes stored = bytes_of(name, shape);
-  const TensorDtype dtype = index().at(name).front().slice.dtype;
+  const TensorDtype dtype = slices.front().slice.dtype;
   read_floats(dtype, shape, stored.bytes(), dst, [&] { return label(name); });
 }
 
@@ -169,8 +167,7 @@ const std::vector<CheckpointReader::StoredSlice>& CheckpointReader::slices_of(
     fail(directory_.string() + ": tensor " + name + " has shape " + shape_text(first.shape) +
          ", expected " + shape_text(shape));
   }
-  const bool is_one = stored.size() == 1 && first.is_whole();
-  if (is_one || complete_.contains(name)) return stored;
+  if (is_in_one_piece(stored) || complete_.contains(name)) return stored;
   std::vector<Slice> slices;
   for (const StoredSlice& part : stored) slices.push_back(part.slice);
   check_slices_cover(slices);
@@ -185,7 +182,7 @@ CheckpointReader::TensorBytes CheckpointReader::bytes_of(const std::string& name
   const auto map = [&](const StoredSlice& part) { return open(part.file).map(*part.entry); };
   const TensorHeader whole = {name, first.dtype, shape};
   bytes_read_ += tensor_bytes(whole);
-  if (stored.size() == 1 && first.is_whole()) return {.map = map(stored.front()), .assembled = {}};
+  if (is_in_one_piece(stored)) return {.map = map(stored.front()), .assembled = {}};
   TensorBytes result;
   result.assembled.resize(static_cast<std::size_t>(tensor_bytes(whole)));
   for (const StoredSlice& part : stored) {
@@ -205,18 +202,9 @@ void CheckpointReader::load_part(const Slice& part, float* dst) {
     const MappedFile map = open(slice.file).map(*slice.entry);
     bytes_read_ += width * copy_common(slice.slice, map.bytes(), target, bytes.data());
   }
-  if (!convert_to_float(target.dtype, bytes, dst)) {
-    fail(label(part.name) + " has dtype " + tensor_dtype_name(target.dtype),
-         "allowed: F32, BF16, F16 or F64");
-  }
-  const std::span<const float> values(dst, static_cast<std::size_t>(part.count()));
-  const std::optional<std::int64_t> wrong = find_element(values, is_not_finite);
-  if (!wrong) return;
-  const std::string element = element_text(part.shape, tensor_index(part, *wrong));
-  throw ElementError(label(part.name) + ": element " + element + " is " +
-                         number_text("%g", values[static_cast<std::size_t>(*wrong)]) +
-                         ", not finite",
-                     kDivergedHint);
+  read_floats(
+      target.dtype, part.shape, bytes, dst, [&] { return label(part.name); },
+      [&](std::int64_t i) { return tensor_index(part, i); });
 }
 
 CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {

@@ -91,6 +91,10 @@ class CheckpointReader {
 
   void verify(const ManifestFile& file, WorkProgress& progress) const;
 
+  static bool is_in_one_piece(const std::vector<StoredSlice>& slices) {
+    return slices.size() == 1 && slices.front().slice.is_whole();
+  }
+
   // Returns the slices of each tensor in all files of tensors.
   const Index& index();
 

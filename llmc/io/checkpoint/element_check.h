@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <source_location>
@@ -62,25 +63,35 @@ std::string element_text(const Shape& shape, std::int64_t index);
 
 // Throws an ElementError for the first value for which is_wrong(value) is true, such as "LABEL:
 // element [3, 17] is nan, not finite". `problem` is the text after the value; label() returns the
-// name of the tensor of this shape.
-template <class IsWrong, class Label>
-void check_elements(std::span<const float> values, const Shape& shape, const IsWrong& is_wrong,
-                    const std::string& problem, const Label& label, const std::string& hint) {
+// name of the tensor of this shape. The values are those of a part of it, of which value i is
+// element index(i) of the flat tensor.
+template <class Index, class IsWrong, class Label>
+void check_part(std::span<const float> values, const Shape& shape, const Index& index,
+                const IsWrong& is_wrong, const std::string& problem, const Label& label,
+                const std::string& hint) {
   const std::optional<std::int64_t> wrong = find_element(values, is_wrong);
   if (!wrong) return;
-  throw ElementError(label() + ": element " + element_text(shape, *wrong) + " is " +
+  throw ElementError(label() + ": element " + element_text(shape, index(*wrong)) + " is " +
                          number_text("%g", values[static_cast<std::size_t>(*wrong)]) + ", " +
                          problem,
                      hint);
+}
+
+// The same for all elements of a tensor.
+template <class IsWrong, class Label>
+void check_elements(std::span<const float> values, const Shape& shape, const IsWrong& is_wrong,
+                    const std::string& problem, const Label& label, const std::string& hint) {
+  check_part(values, shape, std::identity(), is_wrong, problem, label, hint);
 }
 
 // Sets dst to the elements of a tensor of a file as float (convert_to_float).
 // for_each_piece(use) calls use(bytes) for consecutive pieces of whole elements. Throws if the
 // dtype cannot be converted, or if an element is not finite. label() returns the name of the file
 // and of the tensor.
-template <class Pieces, class Label>
+// `index` as in check_part().
+template <class Pieces, class Label, class Index = std::identity>
 void read_float_pieces(TensorDtype dtype, const Shape& shape, const Pieces& for_each_piece,
-                       float* dst, const Label& label) {
+                       float* dst, const Label& label, const Index& index = {}) {
   std::size_t count = 0;
   for_each_piece([&](std::span<const std::byte> bytes) {
     if (!convert_to_float(dtype, bytes, dst + count)) {
@@ -89,15 +100,15 @@ void read_float_pieces(TensorDtype dtype, const Shape& shape, const Pieces& for_
     count += bytes.size() / static_cast<std::size_t>(tensor_dtype_bytes(dtype));
   });
   const bool rounded = dtype == TensorDtype::f64;  // large numbers become infinite
-  check_elements({dst, count}, shape, is_not_finite, rounded ? "not finite in fp32" : "not finite",
-                 label, kDivergedHint);
+  check_part({dst, count}, shape, index, is_not_finite,
+             rounded ? "not finite in fp32" : "not finite", label, kDivergedHint);
 }
 // The same for bytes in memory.
-template <class Label>
+template <class Label, class Index = std::identity>
 void read_floats(TensorDtype dtype, const Shape& shape, std::span<const std::byte> bytes,
-                 float* dst, const Label& label) {
+                 float* dst, const Label& label, const Index& index = {}) {
   read_float_pieces(
-      dtype, shape, [&](const auto& use) { use(bytes); }, dst, label);
+      dtype, shape, [&](const auto& use) { use(bytes); }, dst, label, index);
 }
 
 }  // namespace llmc
