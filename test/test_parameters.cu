@@ -142,7 +142,7 @@ TEST_SUITE("parameters") {
         CHECK(local.stored_size() == spec.stored_size());
         CHECK(local.index == GlobalIndex{});
         CHECK(!local.split);
-        const std::optional<Slice> slice = slice_of(spec, {}, "transformer.");
+        const std::optional<Slice> slice = slice_of(spec, {}, "transformer." + spec.name);
         REQUIRE(slice);
         CHECK(slice->is_whole());
         CHECK(slice->name == "transformer." + spec.name);
@@ -208,7 +208,7 @@ TEST_SUITE("parameters") {
         const LocalParameter local = spec.local({rank, ranks});
         CHECK(local.stored_rows == stored);
         CHECK(local.stored_size() == stored * spec.shape[1]);
-        CHECK(slice_of(spec, {rank, ranks}, "").has_value() == (local.size() > 0));
+        CHECK(slice_of(spec, {rank, ranks}, spec.name).has_value() == (local.size() > 0));
         all.push_back(local.shape[0]);
       }
       return all;
@@ -308,7 +308,7 @@ TEST_SUITE("parameters") {
         for (const std::int64_t index : global_indices(local)) {
           ++counts.at(static_cast<std::size_t>(index));
         }
-        const std::optional<Slice> slice = slice_of(spec, place, "m.");
+        const std::optional<Slice> slice = slice_of(spec, place, "m." + spec.name);
         if (!slice) continue;
         CHECK(global_indices(*slice) == global_indices(local));
         slices.push_back(*slice);
@@ -334,7 +334,7 @@ TEST_SUITE("parameters") {
     }
     // Rank 1 of 2 has heads 3 to 5.
     const TensorHeader tensor = {"t.h.0.attn.c_attn.weight", TensorDtype::f32, {24, 72}};
-    CHECK(slice_of(table.find("h.0.attn.c_attn.weight"), {1, 2}, "t.") ==
+    CHECK(slice_of(table.find("h.0.attn.c_attn.weight"), {1, 2}, tensor.name) ==
           Slice::box(tensor, {24, 3, 6, 4}, {0, 0, 3, 0}, {24, 3, 3, 4}));
   }
 

@@ -159,6 +159,7 @@ TEST_SUITE("stochastic_rounding") {
       CAPTURE(stop);
       Rounding<T> resumed(fixture, 3);
       load_checkpoint(folder.path() / checkpoint_name(stop), 1, resumed.state(), resumed.stream());
+      resumed.state().restore_rounding(resumed.stream());
       for (std::int64_t i = stop; i < steps; ++i) step(resumed, fixture, i);
       CHECK(resumed.weights() == straight.weights());
       CHECK(working_weights(resumed) == working_weights(straight));

@@ -1,4 +1,3 @@
-#include <optional>
 #include <vector>
 
 #include "llmc/base/error.h"
@@ -23,17 +22,13 @@ void check_base(const std::filesystem::path& directory, const AdapterConfig& sto
 void load_adapter(const std::filesystem::path& directory, const AdapterConfig& adapter,
                   const ModelConfig& model, LoadableWeights& weights, Stream& stream) {
   const HuggingFaceConfig config = to_huggingface(model, std::nullopt);
-  std::optional<AdapterFiles> files;
-  if (weights.first_rank()) {
-    files.emplace(directory, config, adapter.shape.fixes_query);
-    check_base(directory, files->config(), adapter);
-  }
+  const AdapterFiles files(directory, config, adapter.shape.fixes_query);
+  if (weights.first_rank()) check_base(directory, files.config(), adapter);
   std::vector<float> values;
   for (const AdapterTensor& tensor : adapter_tensors(adapter, config)) {
     const ParameterSpec& spec = weights.table().find(tensor.name);
     values.resize(static_cast<std::size_t>(spec.size()));
-    if (files) files->load(tensor.name, values);
-    weights.broadcast(values, stream);
+    files.load(tensor.name, values);
     weights.set_weight(spec, values.data(), stream);
   }
 }

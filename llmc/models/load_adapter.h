@@ -9,9 +9,9 @@
 
 namespace llmc {
 
-// Sets the adapters in the weights' table, which is that of `model` with adapter.shape. With
-// several ranks, all of them call this, and the first one reads. Throws there if the directory has
-// another adapter, or one of another model than that of adapter.base_hash.
+// Sets the adapters in the weights' table, which is that of `model` with adapter.shape. Each rank
+// reads for itself. Throws if the directory has another adapter and, on the first rank, if it
+// belongs to another model than that of adapter.base_hash.
 void load_adapter(const std::filesystem::path& directory, const AdapterConfig& adapter,
                   const ModelConfig& model, LoadableWeights& weights, Stream& stream);
 

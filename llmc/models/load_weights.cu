@@ -10,6 +10,7 @@
 #include "llmc/io/checkpoint/quantized_files.h"
 #include "llmc/models/int8_layout.h"
 #include "llmc/models/load_weights.h"
+#include "llmc/models/parameter_slices.h"
 #include "llmc/models/pretrained.h"
 
 namespace llmc {
@@ -35,11 +36,18 @@ std::vector<const ParameterSpec*> stored_specs(const ParameterTable& table,
 template <class File>
 void load_tensor(const File& file, const ParameterSpec& spec, LoadableWeights& weights,
                  std::vector<float>& values, Stream& stream, BaseHash* hash = nullptr) {
-  values.resize(static_cast<std::size_t>(spec.size()));
-  if (weights.first_rank()) file.load(spec.name, spec.shape, values.data());
-  if (weights.first_rank() && hash != nullptr) hash->add(spec, values.data());
-  weights.broadcast(values, stream);
-  weights.set_weight(spec, values.data(), stream);
+  const ElementRange kept = weights.kept_weights(spec);
+  const bool is_hashed = hash != nullptr && weights.first_rank();
+  if (kept.count == spec.size() || is_hashed) {
+    values.resize(static_cast<std::size_t>(spec.size()));
+    file.load(spec.name, spec.shape, values.data());
+    if (is_hashed) hash->add(spec, values.data());
+    return weights.set_weight(spec, values.data(), stream);
+  }
+  if (kept.count == 0) return;
+  values.resize(static_cast<std::size_t>(kept.count));
+  file.load_part(slice_of(spec, weights.table().place(), spec.name, kept), values.data());
+  weights.set_kept_weights(spec, values.data(), stream);
 }
 
 template <class File>

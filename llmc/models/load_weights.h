@@ -9,10 +9,9 @@
 
 namespace llmc {
 
-// With several ranks, all of them call this, and the first one reads. Adapters in the weights'
-// table are left as they are. `hash`, unless null, gets the values of float weights on the first
-// rank. Throws if the tensors are not those of the table, or if they are INT8 and the weights are
-// floats.
+// Each rank reads what it keeps. Adapters in the weights' table are left as they are. `hash`,
+// unless null, gets the values of float weights on the first rank, which then reads all of them.
+// Throws if the tensors are not those of the table, or if they are INT8 and the weights are floats.
 void load_weights(const std::filesystem::path& path, LoadableWeights& weights, Stream& stream,
                   BaseHash* hash = nullptr);
 

@@ -34,6 +34,11 @@ class LoadableCodes {
   virtual void set_fixed_quantization(std::vector<Quantization> fixed) = 0;
 };
 
+// Elements [first, first + count) of a rank's part of a parameter (ParameterSpec::part).
+struct ElementRange {
+  std::int64_t first = 0, count = 0;
+};
+
 class LoadableWeights {
  public:
   virtual ~LoadableWeights() = default;
@@ -45,10 +50,16 @@ class LoadableWeights {
   // The INT8 weights; null if the weights are floats.
   virtual LoadableCodes* quantized() { return nullptr; }
 
-  // Whether this rank reads files.
+  // The elements of a parameter that this rank keeps, or rounds to what it keeps.
+  virtual ElementRange kept_weights(const ParameterSpec& spec) const { return {0, spec.size()}; }
+  // Sets these elements, which may be none. Finished on return. Throws if the dtype cannot hold a
+  // number.
+  virtual void set_kept_weights(const ParameterSpec& spec, const float* values, Stream& stream) {
+    set_weight(spec, values, stream);
+  }
+
+  // Whether this rank stands for all of them where one result is enough, such as a hash of a file.
   virtual bool first_rank() const { return true; }
-  // The values of rank 0 replace those of the other ranks.
-  virtual void broadcast(std::vector<float>&, Stream&) {}
 };
 
 }  // namespace llmc

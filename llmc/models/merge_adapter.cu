@@ -40,9 +40,6 @@ class MergingWeights final : public LoadableWeights {
     weights_.set_weight(spec, values_.data(), stream);
   }
   bool first_rank() const override { return weights_.first_rank(); }
-  void broadcast(std::vector<float>& values, Stream& stream) override {
-    weights_.broadcast(values, stream);
-  }
 
  private:
   const AdapterMerge& adapter_;

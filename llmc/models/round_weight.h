@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -22,13 +23,14 @@ inline constexpr float kOverflow = std::is_same_v<T, fp16> ? 65520.0f
                                        ? 0x1.ffp127f
                                        : std::numeric_limits<float>::infinity();
 
-// Throws if a weight is infinite in T although it is finite, such as 70000 in fp16. `values` are
-// the whole parameter.
-template <class T>
-void require_representable(const ParameterSpec& spec, std::span<const float> values) {
+// Throws if a weight is infinite in T although it is finite, such as 70000 in fp16. Value i is
+// element index(i) of the parameter; by default, the values are the whole parameter.
+template <class T, class Index = std::identity>
+void require_representable(const ParameterSpec& spec, std::span<const float> values,
+                           const Index& index = {}) {
   if constexpr (!std::is_same_v<T, float>) {
-    check_elements(
-        values, spec.shape, [](float x) { return std::fabs(x) >= kOverflow<T>; },
+    check_part(
+        values, spec.shape, index, [](float x) { return std::fabs(x) >= kOverflow<T>; },
         std::string("too large for ") + dtype_name(kDtypeOf<T>),
         [&] { return "tensor " + spec.name; }, "use --dtype fp32, or bf16 instead of fp16");
   }

@@ -1,4 +1,4 @@
-// Moves the values of a parameter between host memory of rank 0 and all ranks, for files.
+// Collects the values of a parameter from all ranks in host memory of one, for files.
 #pragma once
 
 #include <algorithm>
@@ -24,26 +24,6 @@ class PartCollector {
   }
   PartCollector(const PartCollector&) = delete;
   PartCollector& operator=(const PartCollector&) = delete;
-
-  // The values of rank 0, in host memory, replace those of the other ranks.
-  void broadcast(std::vector<float>& values, Stream& stream) {
-    if (ranks_.single()) return;
-    const std::int64_t n = std::ssize(values);
-    ranks_.communicate(stream, [&] {
-      for (std::int64_t first = 0; first < n; first += kChunk) {
-        const std::int64_t size = std::min(kChunk, n - first);
-        float* const host = values.data() + first;
-        if (ranks_.rank() == 0) {
-          copy_to_device(chunk_.data, static_cast<const float*>(host), size, ranks_.stream());
-        }
-        ranks_.all().broadcast(make_tensor(chunk_.data, size), 0, ranks_.stream());
-        if (ranks_.rank() != 0) {
-          copy_to_host(host, static_cast<const float*>(chunk_.data), size, ranks_.stream());
-        }
-      }
-    });
-    ranks_.all().wait(ranks_.stream());
-  }
 
   // Writes spec.size() values to host memory on rank 0. read(part, use) calls use(values, first, n)
   // for consecutive elements of this rank's part, of dtype U in device memory. All ranks call this.

@@ -31,7 +31,7 @@ class RunState : public LoadableWeights {
 
   virtual Dtype dtype() const = 0;
   virtual const Ranks& ranks() const = 0;
-  // Whether this rank reads and writes files.
+  // Whether this rank writes files of the whole run.
   bool first_rank() const final { return ranks().rank() == 0; }
 
   // The optimizer state of a new run. Only fp16 uses the loss scale.
@@ -71,6 +71,12 @@ class RunState : public LoadableWeights {
   // one may be null on all ranks, which leaves it as it is.
   virtual void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                            Stream& stream) = 0;
+  // The elements whose moments this rank keeps. If another rank calls set_kept_moments() or
+  // set_kept_weights() or not is up to that rank.
+  virtual ElementRange kept_moments(const ParameterSpec& spec) const = 0;
+  // Sets these elements, as set_moments().
+  virtual void set_kept_moments(const ParameterSpec& spec, const float* first, const float* second,
+                                Stream& stream) = 0;
   // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.
   // Frozen parameters have neither gradients nor moments: these are zeros.
   // The fp32 master weights, or of a frozen parameter the weights in use:

@@ -145,31 +145,62 @@ class TrainingState final : public RunState {
 
   // ---- copies from and to host memory; each is finished on return ----
 
-  void broadcast(std::vector<float>& values, Stream& stream) override {
-    collector_.broadcast(values, stream);
-  }
-
   void require_representable(const ParameterSpec& spec,
                              std::span<const float> values) const override {
     llmc::require_representable<T>(spec, values);
   }
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) override {
     require_representable(spec, {values, static_cast<std::size_t>(spec.size())});
-    if (!spec.is_held) return;
+    const ElementRange kept = kept_weights(spec);
+    set_kept_weights(spec, part_of(spec, kept, values).data(), stream);
+  }
+  ElementRange kept_weights(const ParameterSpec& spec) const override {
+    if (!spec.is_held) return {};
+    if (spec.is_code || !layout_.shards_weights()) return {0, spec.part.size()};
+    return kept_moments(spec);
+  }
+  void set_kept_weights(const ParameterSpec& spec, const float* values, Stream& stream) override {
+    const ElementRange kept = kept_weights(spec);
+    if (kept.count == 0) return;
+    llmc::require_representable<T>(spec, {values, static_cast<std::size_t>(kept.count)},
+                                   [&](std::int64_t i) { return spec.part.index(kept.first + i); });
     if (spec.is_code) return codes_.set(spec, values, stream);
-    with_local_values(spec, values,
-                      [&](const float* local) { set_local_weight(spec, local, stream); });
+    if constexpr (std::is_same_v<T, float>) {
+      set_weights_in_use(spec, kept, values, stream);
+    } else {
+      if (has_master(spec)) {
+        const OwnedPart own = layout_.own_values(spec);
+        const float* const master = values + (own.size > 0 ? own.first - kept.first : 0);
+        set(optimizer_->master(), own.shard_offset, master, own.size, stream);
+      }
+      std::vector<T> rounded(static_cast<std::size_t>(kept.count));
+      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
+      set_weights_in_use(spec, kept, rounded.data(), stream);
+    }
+    weights_.forget();
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) override {
     if (!spec.is_held || !spec.trainable) return;
-    const OwnedPart part = layout_.own_values(spec);
-    const auto set_moment = [&](StateArray<float>& moments, const float* values) {
-      if (values == nullptr) return;
-      with_local_values(spec, values, [&](const float* local) {
-        set(moments, part.shard_offset, local + part.first, part.size, stream);
-      });
+    const ElementRange kept = kept_moments(spec);
+    const auto own = [&](const float* values) {
+      return values == nullptr ? std::vector<float>() : part_of(spec, kept, values);
     };
+    set_kept_moments(spec, first == nullptr ? nullptr : own(first).data(),
+                     second == nullptr ? nullptr : own(second).data(), stream);
+  }
+  ElementRange kept_moments(const ParameterSpec& spec) const override {
+    if (!spec.is_held) return {};
+    const OwnedPart own = layout_.own_values(spec);
+    return {own.first, own.size};
+  }
+  void set_kept_moments(const ParameterSpec& spec, const float* first, const float* second,
+                        Stream& stream) override {
+    const OwnedPart own = layout_.own_values(spec);
+    const auto set_moment = [&](StateArray<float>& moments, const float* values) {
+      if (values != nullptr) set(moments, own.shard_offset, values, own.size, stream);
+    };
+    if (!spec.is_held || !spec.trainable) return;
     set_moment(optimizer_->first_moment(), first);
     set_moment(optimizer_->second_moment(), second);
   }
@@ -327,38 +358,21 @@ class TrainingState final : public RunState {
     if (first_rank() && values != nullptr) std::fill_n(values, spec.size(), 0.0f);
   }
 
-  // Calls use(local) with the values of this rank's part of the parameter, of which `values` has
-  // all.
-  template <class Use>
-  static void with_local_values(const ParameterSpec& spec, const float* values, const Use& use) {
-    const LocalParameter& part = spec.part;
-    if (part.index.row_size == 0) return use(values + part.index(0));
-    std::vector<float> local(static_cast<std::size_t>(part.size()));
-    for (std::int64_t i = 0; i < part.size(); ++i) local[i] = values[part.index(i)];
-    use(local.data());
+  // Elements of this rank's part of the parameter, of which `values` has all.
+  static std::vector<float> part_of(const ParameterSpec& spec, const ElementRange& range,
+                                    const float* values) {
+    std::vector<float> part(static_cast<std::size_t>(range.count));
+    for (std::int64_t i = 0; i < range.count; ++i) {
+      part[i] = values[spec.part.index(range.first + i)];
+    }
+    return part;
   }
 
-  void set_local_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
-    const OwnedPart part = layout_.own_values(spec);
-    if constexpr (std::is_same_v<T, float>) {
-      set_kept_weight(spec, part, values, stream);
-    } else {
-      if (has_master(spec)) {
-        set(optimizer_->master(), part.shard_offset, values + part.first, part.size, stream);
-      }
-      std::vector<T> rounded(static_cast<std::size_t>(spec.part.size()));
-      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
-      set_kept_weight(spec, part, rounded.data(), stream);
-    }
-    weights_.forget();
-  }
-  void set_kept_weight(const ParameterSpec& spec, const OwnedPart& part, const T* values,
-                       Stream& stream) {
-    if (layout_.shards_weights()) {
-      set(weights_.kept(), part.shard_offset, values + part.first, part.size, stream);
-    } else {
-      set(weights_.kept(), layout_.whole_offset(spec), values, spec.part.size(), stream);
-    }
+  void set_weights_in_use(const ParameterSpec& spec, const ElementRange& kept, const T* values,
+                          Stream& stream) {
+    const std::int64_t begin = layout_.shards_weights() ? layout_.own_values(spec).shard_offset
+                                                        : layout_.whole_offset(spec);
+    set(weights_.kept(), begin, values, kept.count, stream);
   }
 
   // Copies n values to elements of an array, from `begin` on.

@@ -40,11 +40,11 @@ Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRu
                                    training_gemm_options(config.precision.tf32),
                                    Ranks(world, config.mesh()))),
       evaluator_(config_, data_, runner_->evaluation(), exchange, stop_),
-      checkpointer_(config_, data_, *runner_, resumed_) {
+      checkpointer_(config_, data_, *runner_, resumed_, exchange) {
   // Measured before allocate(), because measuring needs memory that the model uses afterwards.
   if (config.training()) measure_peak();
   planned_memory_ = allocate(*runner_, config.batch.grad_accum, exchange);
-  set_initial_state(*runner_, config_, resumed_.has_value());
+  set_initial_state(*runner_, config_, resumed_.has_value(), exchange);
 }
 
 void Trainer::train() {

@@ -12,6 +12,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
 #include "llmc/io/checkpoint/element_check.h"
+#include "llmc/io/checkpoint/read_part.h"
 
 namespace llmc {
 
@@ -192,19 +193,18 @@ CheckpointReader::TensorBytes CheckpointReader::bytes_of(const std::string& name
 }
 
 void CheckpointReader::load_part(const Slice& part, float* dst) {
-  part.check();
   const std::vector<StoredSlice>& stored = slices_of(part.name, part.shape);
-  Slice target = part;
-  target.dtype = stored.front().slice.dtype;
-  const std::int64_t width = tensor_dtype_bytes(target.dtype);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(part.count() * width));
-  for (const StoredSlice& slice : stored) {
-    const MappedFile map = open(slice.file).map(*slice.entry);
-    bytes_read_ += width * copy_common(slice.slice, map.bytes(), target, bytes.data());
-  }
-  read_floats(
-      target.dtype, part.shape, bytes, dst, [&] { return label(part.name); },
-      [&](std::int64_t i) { return tensor_index(part, i); });
+  const TensorDtype dtype = stored.front().slice.dtype;
+  read_part(
+      part, dtype,
+      [&](const Slice& target, std::byte* bytes) {
+        for (const StoredSlice& slice : stored) {
+          const MappedFile map = open(slice.file).map(*slice.entry);
+          bytes_read_ +=
+              tensor_dtype_bytes(dtype) * copy_common(slice.slice, map.bytes(), target, bytes);
+        }
+      },
+      dst, [&] { return label(part.name); });
 }
 
 CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {

@@ -12,6 +12,7 @@
 #include "llmc/base/notice.h"
 #include "llmc/base/shell_word.h"
 #include "llmc/device/dtype.h"
+#include "llmc/io/checkpoint/read_part.h"
 
 namespace llmc {
 
@@ -161,6 +162,18 @@ const HuggingFaceWeights::TensorLocation& HuggingFaceWeights::location(
   const auto location = locations_.find(name);
   if (location == locations_.end()) fail(directory_.string() + " has no tensor " + name);
   return location->second;
+}
+
+void HuggingFaceWeights::load_part(const Slice& part, float* dst) const {
+  const TensorEntry& tensor = get(part.name, part.shape);
+  Slice whole = Slice::whole(tensor);
+  whole.name = part.name;
+  read_part(
+      part, tensor.dtype,
+      [&](const Slice& target, std::byte* bytes) {
+        copy_common(whole, file_of(part.name).map(tensor).bytes(), target, bytes);
+      },
+      dst, [&] { return label(part.name); });
 }
 
 void HuggingFaceWeights::tie_head() {

@@ -16,6 +16,7 @@
 
 #include "llmc/io/checkpoint/huggingface_config.h"
 #include "llmc/io/checkpoint/safetensors.h"
+#include "llmc/io/checkpoint/slice.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 
 namespace llmc {
@@ -64,6 +65,10 @@ class HuggingFaceWeights {
   void load(const std::string& name, const Shape& shape, float* dst) const {
     file_of(name).read_as_float(get(name, shape), dst);
   }
+
+  // The same for a part of a tensor, whose name and shape it has. `dst` has room for part.count()
+  // elements.
+  void load_part(const Slice& part, float* dst) const;
 
   // Returns a tensor as stored. Throws if it is missing or has another shape.
   const TensorEntry& get(const std::string& name, const Shape& shape) const {

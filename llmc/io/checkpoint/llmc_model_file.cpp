@@ -75,6 +75,15 @@ void LlmcModelFile::load(const std::string& name, const Shape& shape, float* dst
   }
 }
 
+void LlmcModelFile::load_part(const Slice& part, float* dst) const {
+  // The file is transposed, so that the elements of a part are rarely neighbours in it.
+  std::vector<float> whole(static_cast<std::size_t>(*checked_count(part.shape)));
+  load(part.name, part.shape, whole.data());
+  const TensorHeader tensor = {part.name, TensorDtype::f32, part.shape};
+  copy_common(Slice::whole(tensor), std::as_bytes(std::span(whole)), part,
+              reinterpret_cast<std::byte*>(dst));
+}
+
 std::int64_t LlmcModelFile::Kind::stored_size() const {
   const std::int64_t columns = shape.size() > 1 ? shape[1] : 1;
   return std::max(padded_rows, shape[0]) * columns;

@@ -16,6 +16,7 @@
 
 #include "llmc/base/file.h"
 #include "llmc/io/checkpoint/huggingface.h"
+#include "llmc/io/checkpoint/slice.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
 
 namespace llmc {
@@ -43,6 +44,10 @@ class LlmcModelFile {
   // `dst` has room for the elements of `shape`, which must be the shape of the tensor in that
   // layout. Throws if an element is not finite; the error has its index in the file's layout.
   void load(const std::string& name, const Shape& shape, float* dst) const;
+
+  // The same for a part of a tensor, whose name and shape it has. `dst` has room for part.count()
+  // elements.
+  void load_part(const Slice& part, float* dst) const;
 
   const std::filesystem::path& path() const { return path_; }
   TensorDtype dtype() const { return dtype_; }

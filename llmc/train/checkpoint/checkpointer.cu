@@ -106,11 +106,12 @@ RunPosition Checkpointer::initial_position() const {
 std::vector<std::string> Checkpointer::restore(RunPosition& position) {
   const RunPosition current = position;
   const std::filesystem::path& checkpoint = resumed_->checkpoint;
-  position = load_checkpoint(checkpoint, config_.seed, runner_.state(), runner_.stream());
-  if (has_adapter()) {
+  exchange_.together([&] {
+    position = load_checkpoint(checkpoint, config_.seed, runner_.state(), runner_.stream());
+    if (!has_adapter()) return;
     load_adapter(checkpoint, config_.adapter, config_.shape, runner_.state(), runner_.stream());
-    runner_.state().restore_rounding(runner_.stream());
-  }
+  });
+  runner_.state().restore_rounding(runner_.stream());
   check_same_vocabulary(checkpoint, position.vocabulary, current.vocabulary,
                         config_.data.tokenizer);
   saved_path_ = checkpoint.string();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/comm/exchange.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/huggingface.h"
@@ -22,8 +23,8 @@ class Checkpointer {
  public:
   // All references must outlive the object. `resumed` is the run to continue, if any.
   Checkpointer(const RunConfig& config, const RunData& data, TrainingRunner& runner,
-               const std::optional<RecordedRun>& resumed)
-      : config_(config), data_(data), runner_(runner), resumed_(resumed) {
+               const std::optional<RecordedRun>& resumed, Exchange& exchange)
+      : config_(config), data_(data), runner_(runner), resumed_(resumed), exchange_(exchange) {
     open_frozen_file();
   }
 
@@ -85,6 +86,7 @@ class Checkpointer {
   const RunData& data_;
   TrainingRunner& runner_;
   const std::optional<RecordedRun>& resumed_;
+  Exchange& exchange_;
   std::optional<FrozenFile> frozen_file_;
   std::string saved_path_;  // path of the newest checkpoint
   std::int64_t saved_step_ = -1;

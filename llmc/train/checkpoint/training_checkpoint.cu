@@ -15,6 +15,7 @@
 #include "llmc/io/checkpoint/retention.h"
 #include "llmc/io/checkpoint/safetensors.h"
 #include "llmc/io/checkpoint/tensor_dtype.h"
+#include "llmc/models/parameter_slices.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/train/checkpoint/training_checkpoint.h"
@@ -148,6 +149,37 @@ void check_same_trainable(CheckpointReader& reader, const ParameterTable& table)
   }
 }
 
+// Loads the elements that this rank keeps, one tensor at a time.
+void load_tensors(CheckpointReader& reader, RunState& state, Stream& stream) {
+  const ParameterTable& table = state.table();
+  WorkProgress progress("loading " + reader.path().string(), table.count());
+  const bool has_adapters = std::ranges::any_of(table.specs(), &ParameterSpec::is_adapter);
+  std::vector<float> values;
+  for (const ParameterSpec& spec : table.specs()) {
+    // Whether this rank keeps any of them.
+    const auto load = [&](const std::string& name, const ElementRange& kept) {
+      if (kept.count == 0) return false;
+      values.resize(static_cast<std::size_t>(kept.count));
+      reader.load_part(slice_of(spec, table.place(), name, kept), values.data());
+      return true;
+    };
+    if (!has_adapters && load(huggingface_name(spec.name), state.kept_weights(spec))) {
+      state.set_kept_weights(spec, values.data(), stream);
+    }
+    progress.add(spec.size());
+    if (!spec.trainable) continue;
+    const ElementRange kept = state.kept_moments(spec);
+    if (!load(kFirstMoment + spec.name, kept)) continue;
+    state.set_kept_moments(spec, values.data(), nullptr, stream);
+    load(kSecondMoment + spec.name, kept);
+    check_part(
+        values, spec.shape, [&](std::int64_t i) { return spec.part.index(kept.first + i); },
+        is_negative, "negative", [&] { return reader.label(kSecondMoment + spec.name); },
+        "resume from another checkpoint");
+    state.set_kept_moments(spec, nullptr, values.data(), stream);
+  }
+}
+
 RunPosition read_position(const CheckpointReader& reader) {
   const auto integer = [&](const char* key) { return reader.state(key).integer(key); };
   RunPosition position;
@@ -236,7 +268,7 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
 }
 
 RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed, RunState& state,
-                            Stream& stream) {
+                            Stream& stream, std::int64_t* bytes_read) {
   CheckpointReader reader(path);
   const auto check = [&](const char* flag, const std::string& current, const std::string& saved) {
     if (current == saved) return;
@@ -246,34 +278,8 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
   check("--seed", std::to_string(seed),
         std::to_string(reader.state("seed").unsigned_integer("seed")));
   check("--dtype", dtype_name(state.dtype()), reader.state("dtype").text("dtype"));
-  if (state.first_rank()) check_same_trainable(reader, state.table());
-  WorkProgress progress("loading " + path.string(), state.table().count());
-  const bool has_adapters = std::ranges::any_of(state.table().specs(), &ParameterSpec::is_adapter);
-  std::vector<float> values;  // of one tensor at a time
-  for (const ParameterSpec& spec : state.table().specs()) {
-    const auto load = [&](const std::string& name, bool may_be_negative = true) {
-      values.resize(static_cast<std::size_t>(spec.size()));
-      if (state.first_rank()) {
-        reader.load(name, spec.shape, values.data());
-        if (!may_be_negative) {
-          check_elements(
-              values, spec.shape, is_negative, "negative", [&] { return reader.label(name); },
-              "resume from another checkpoint");
-        }
-      }
-      state.broadcast(values, stream);
-    };
-    if (!has_adapters) {
-      load(huggingface_name(spec.name));
-      state.set_weight(spec, values.data(), stream);
-    }
-    progress.add(spec.size());
-    if (!spec.trainable) continue;
-    load(kFirstMoment + spec.name);
-    state.set_moments(spec, values.data(), nullptr, stream);
-    load(kSecondMoment + spec.name, false);
-    state.set_moments(spec, nullptr, values.data(), stream);
-  }
+  check_same_trainable(reader, state.table());
+  load_tensors(reader, state, stream);
   OptimizerState optimizer{};
   const auto counter = [&](const char* key) {
     return static_cast<std::int32_t>(reader.state(key).integer(key));
@@ -291,7 +297,7 @@ RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t see
     }
   }
   state.set_optimizer_state(optimizer, stream);
-  state.restore_rounding(stream);
+  if (bytes_read != nullptr) *bytes_read = reader.bytes_read();
   return read_position(reader);
 }
 

@@ -1,5 +1,5 @@
-// Saves and loads the state of a run. Rank 0 reads and writes the tensors, one at a time; the other
-// ranks send their parts to it, or receive what it has read. The fp32 master weights are stored in
+// Saves and loads the state of a run. Rank 0 writes the tensors, one at a time, and the other ranks
+// send their parts to it; each rank reads its own part. The fp32 master weights are stored in
 // a Hugging Face directory, the moments next to them with the same names after a prefix, the
 // counters in the manifest.
 #pragma once
@@ -36,10 +36,12 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
                             const RunPosition& position, std::uint64_t seed, RunState& state,
                             Stream& stream, const CheckpointOptions& options = {});
 
-// Fills `state` from a checkpoint and returns its position. Weights are left as they are if the
-// state has adapters: load_adapter() loads those. Throws if seed or dtype differ, and if
-// weights or moments are not finite or a second moment is negative.
+// Fills `state` from a checkpoint and returns its position. Each rank reads what it keeps, whatever
+// layout wrote the checkpoint; call state.restore_rounding() when all have. Weights are left as
+// they are if the state has adapters: load_adapter() loads those. Throws if seed or dtype differ,
+// and if weights or moments are not finite or a second moment is negative. `bytes_read`, unless
+// null: of tensors, by this rank.
 RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed, RunState& state,
-                            Stream& stream);
+                            Stream& stream, std::int64_t* bytes_read = nullptr);
 
 }  // namespace llmc

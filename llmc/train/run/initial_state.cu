@@ -9,28 +9,32 @@ namespace llmc {
 namespace {
 
 // The model of --init-from, and its adapter.
-void set_adapted_model(TrainingRunner& runner, RunConfig& config, bool resumed) {
+void set_adapted_model(TrainingRunner& runner, RunConfig& config, bool resumed,
+                       Exchange& exchange) {
   RunState& state = runner.state();
   Stream& stream = runner.stream();
   state.initialise(config.seed, stream, true);
-  BaseHash hash;
-  load_weights(config.model.init_from, state, stream, &hash);
-  config.adapter.base_hash = hash.text();
-  if (config.finetune.adapter.empty() || resumed) return;
-  load_adapter(config.finetune.adapter, config.adapter, config.shape, state, stream);
+  exchange.together([&] {
+    BaseHash hash;
+    load_weights(config.model.init_from, state, stream, &hash);
+    config.adapter.base_hash = hash.text();
+    if (config.finetune.adapter.empty() || resumed) return;
+    load_adapter(config.finetune.adapter, config.adapter, config.shape, state, stream);
+  });
 }
 
 }  // namespace
 
-void set_initial_state(TrainingRunner& runner, RunConfig& config, bool resumed) {
+void set_initial_state(TrainingRunner& runner, RunConfig& config, bool resumed,
+                       Exchange& exchange) {
   RunState& state = runner.state();
   Stream& stream = runner.stream();
   const bool has_model = !config.model.init_from.empty();
   if (has_model && config.adapter.shape.kind != AdapterKind::none) {
-    set_adapted_model(runner, config, resumed);
+    set_adapted_model(runner, config, resumed, exchange);
   } else if (has_model && !resumed) {
     if (config.shape.labels > 0) state.initialise(config.seed, stream, true);
-    load_weights(config.model.init_from, state, stream);
+    exchange.together([&] { load_weights(config.model.init_from, state, stream); });
   } else {
     state.initialise(config.seed, stream);
   }
