@@ -39,8 +39,7 @@ void run(Request request, World& world) {
   divide_processors(exchange);
   const std::optional<RecordedRun> resumed = find_recorded_run(request, exchange);
   require_equal_checkpoints(resumed, exchange);
-  Request known;
-  exchange.together([&] { known = known_flags(request, resumed); });
+  const Request known = known_flags(request, resumed, exchange);
   if (request.ranks.print_mesh.value_or(false)) {
     const Request settings = resumed ? resumed->settings : Request{};
     return exchange.together([&] { print_mesh(request, settings, exchange.ranks()); });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/checkpoint_search.h"
 #include "llmc/io/checkpoint/checkpoint_writer.h"
 #include "test/checkpoint_samples.h"
 #include "test/support.h"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/checkpoint_search.h"
 #include "llmc/io/checkpoint/checkpoint_writer.h"
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/checkpoint/model_card.h"

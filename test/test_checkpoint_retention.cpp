@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/io/checkpoint/checkpoint_search.h"
 #include "llmc/io/checkpoint/retention.h"
 #include "test/checkpoint_samples.h"
 #include "test/support.h"

@@ -168,13 +168,14 @@ TEST_SUITE("training_history") {
                       {"train", "a.txt"},
                       {"--clip", 2.0},
                       {"--batch-size", 3}});
+    Exchange one;
     Request typed;
     typed.output.out = (folder.path() / "run").string();
-    CHECK(!find_recorded_run(typed));
+    CHECK(!find_recorded_run(typed, one));
     typed.output.resume = true;
-    CHECK(contains(complaint([&] { find_recorded_run(typed); }), "give --train"));
+    CHECK(contains(complaint([&] { find_recorded_run(typed, one); }), "give --train"));
     typed.data.train = "somewhere/a.txt";
-    const std::optional<RecordedRun> run = find_recorded_run(typed);
+    const std::optional<RecordedRun> run = find_recorded_run(typed, one);
     REQUIRE(run);
     CHECK(run->step == 4);
     CHECK(run->shape.channels == 64);
@@ -184,6 +185,6 @@ TEST_SUITE("training_history") {
     CHECK(run->settings.batch.batch_size == 3);
     CHECK(run->settings.optimizer.grad_clip == 2.0);
     typed.schedule.steps = 0;
-    CHECK(contains(complaint([&] { find_recorded_run(typed); }), "--steps 0 with --resume"));
+    CHECK(contains(complaint([&] { find_recorded_run(typed, one); }), "--steps 0 with --resume"));
   }
 }

@@ -9,7 +9,7 @@
 #include "llmc/base/notice.h"
 #include "llmc/base/similar_path.h"
 #include "llmc/io/checkpoint/adapter_files.h"
-#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/checkpoint_search.h"
 #include "llmc/io/checkpoint/generation_config.h"
 #include "llmc/io/checkpoint/llmc_model_file.h"
 
@@ -105,6 +105,13 @@ std::string find_adapter_base(const std::string& flag, const std::string& adapte
            (name.empty() ? " names no base model"
                          : " names the base model " + printable(name) + ", which is no directory"),
        "give the directory of the base model with " + flag);
+}
+
+bool is_run_directory(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) && !is_llmc_model_file(path) &&
+         !is_adapter_directory(path) &&
+         !std::filesystem::exists(std::filesystem::path(path) / kConfigName, ignored);
 }
 
 std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path) {

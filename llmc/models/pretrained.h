@@ -21,6 +21,10 @@ namespace llmc {
 // reported on stderr. Throws for anything else, such as an adapter; the error names `flag`.
 std::string find_pretrained(const std::string& flag, const std::string& path);
 
+// Whether a path is a directory that can only be the --out of a run: it has neither a model nor an
+// adapter itself.
+bool is_run_directory(const std::string& path);
+
 // How the weights of a directory are INT8; nothing for float weights and llm.c's model files.
 std::optional<QuantizedFormat> find_quantized_format(const std::filesystem::path& path);
 

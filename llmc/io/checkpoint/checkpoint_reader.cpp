@@ -1,16 +1,16 @@
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 
-#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <iterator>
+#include <functional>
 #include <system_error>
 #include <utility>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
-#include "llmc/base/notice.h"
 #include "llmc/io/checkpoint/element_check.h"
 #include "llmc/io/checkpoint/read_part.h"
 
@@ -39,11 +39,50 @@ std::vector<std::string> CheckpointReader::files() const {
   return names;
 }
 
-void CheckpointReader::verify() const {
+std::vector<const ManifestFile*> CheckpointReader::files_of(int share, int shares) const {
+  std::vector<const ManifestFile*> order, own;
+  for (const ManifestFile& file : manifest_.files) order.push_back(&file);
+  std::ranges::stable_sort(order, std::ranges::greater(), &ManifestFile::bytes);
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(shares));
+  for (const ManifestFile* file : order) {
+    const auto least = std::ranges::min_element(bytes);
+    *least += file->bytes;
+    if (least - bytes.begin() == share) own.push_back(file);
+  }
+  return own;
+}
+
+void CheckpointReader::verify(int share, int shares) const {
+  const std::vector<const ManifestFile*> own = files_of(share, shares);
   std::int64_t bytes = 0;
-  for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
+  for (const ManifestFile* file : own) bytes += file->bytes;
   WorkProgress progress("verifying " + directory_.string(), bytes);
-  for (const ManifestFile& file : manifest_.files) verify(file, progress);
+  for (const ManifestFile* file : own) verify(*file, progress);
+}
+
+FileStamps CheckpointReader::stamps() const {
+  FileStamps stamps;
+  for (const ManifestFile& file : manifest_.files) {
+    struct stat status {};
+    const std::filesystem::path path = directory_ / file.name;
+    if (::stat(path.c_str(), &status) != 0) fail_file("examine", path, errno);
+    constexpr std::int64_t kNanoseconds = 1'000'000'000;
+    stamps.push_back({static_cast<std::int64_t>(status.st_dev),
+                      static_cast<std::int64_t>(status.st_ino), status.st_size,
+                      status.st_mtim.tv_sec * kNanoseconds + status.st_mtim.tv_nsec,
+                      status.st_ctim.tv_sec * kNanoseconds + status.st_ctim.tv_nsec});
+  }
+  return stamps;
+}
+
+void CheckpointReader::require_unchanged(const FileStamps& before) const {
+  const FileStamps now = stamps();
+  require(now.size() == before.size(), directory_.string() + " is another checkpoint than before");
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i] == before[i]) continue;
+    fail((directory_ / manifest_.files[i].name).string() + " was changed while it was read",
+         "start again when nothing else writes there");
+  }
 }
 
 bool CheckpointReader::sizes_match() const {
@@ -205,54 +244,6 @@ void CheckpointReader::load_part(const Slice& part, float* dst) {
         }
       },
       dst, [&] { return label(part.name); });
-}
-
-CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root) {
-  CheckpointSearchResult result;
-  const auto skip = [&](const std::filesystem::path& path, const std::string& reason) {
-    result.warnings.push_back("skipped " + path.string() + ": " + reason);
-  };
-  std::vector<std::pair<std::int64_t, std::filesystem::path>> candidates;
-  for (const std::filesystem::path& path : directories_in(root)) {
-    const std::string name = path.filename().string();
-    if (is_temporary_name(name)) {
-      skip(path, "an unfinished save or removal");
-      continue;
-    }
-    std::error_code ignored;
-    const bool manifest = std::filesystem::exists(path / kManifestName, ignored);
-    const bool link = std::filesystem::is_symlink(path, ignored);
-    if ((!manifest || link) && !name.starts_with("step_")) continue;  // unrelated directory
-    try {
-      candidates.emplace_back(CheckpointReader(path).step(), path);
-    } catch (const Error& fault) {
-      skip(path, fault.what());
-    }
-  }
-  // A copy of a run may have directories in place of links: of equal steps, step_NNNNNN comes
-  // first.
-  const auto order = [](const auto& candidate) {
-    const auto& [step, path] = candidate;
-    return std::pair(-step, path.filename() != checkpoint_name(step));
-  };
-  std::ranges::stable_sort(candidates, {}, order);
-  for (const auto& [step, path] : candidates) {
-    try {
-      CheckpointReader(path).verify();
-      result.path = path;
-      result.step = step;
-      break;
-    } catch (const Error& fault) {
-      skip(path, fault.what());
-    }
-  }
-  return result;
-}
-
-std::optional<std::filesystem::path> newest_valid_checkpoint(const std::filesystem::path& root) {
-  const CheckpointSearchResult newest = find_newest_checkpoint(root);
-  for (const std::string& warning : newest.warnings) Notice::warn("warning: " + warning);
-  return newest.path;
 }
 
 }  // namespace llmc

@@ -1,7 +1,7 @@
-// Reads checkpoints of `CheckpointWriter` and finds the newest valid one of a run. The reader
-// trusts only the manifest's checksum.
+// Reads checkpoints of `CheckpointWriter`. The reader trusts only the manifest's checksum.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -24,6 +24,9 @@
 
 namespace llmc {
 
+// Device, inode, size and time of the last change of each file of a checkpoint.
+using FileStamps = std::vector<std::array<std::int64_t, 5>>;
+
 // A checkpoint, opened by its manifest. The constructor checks only the manifest; `verify` reads
 // all files.
 class CheckpointReader {
@@ -42,8 +45,13 @@ class CheckpointReader {
   std::vector<std::string> files() const;
 
   // Throws an `Error` that names the first file that is missing, or whose size or checksum is
-  // wrong.
-  void verify() const;
+  // wrong. With several ranks, each can verify its share, from 0: files are dealt by size.
+  void verify(int share = 0, int shares = 1) const;
+
+  // Identifies the present content of all files, without reading them: throws if one is missing.
+  FileStamps stamps() const;
+  // Throws if a file is not as it was when stamps() returned this.
+  void require_unchanged(const FileStamps& before) const;
 
   // Returns whether all files exist with the sizes in the manifest. Unlike `verify`, does not read
   // them.
@@ -89,6 +97,7 @@ class CheckpointReader {
 
   const ManifestFile& file_entry(const std::string& name) const;
 
+  std::vector<const ManifestFile*> files_of(int share, int shares) const;
   void verify(const ManifestFile& file, WorkProgress& progress) const;
 
   static bool is_in_one_piece(const std::vector<StoredSlice>& slices) {
@@ -120,20 +129,5 @@ class CheckpointReader {
   std::set<std::string> complete_;  // tensors whose slices hold each element once
   std::int64_t bytes_read_ = 0;
 };
-
-struct CheckpointSearchResult {
-  std::optional<std::filesystem::path> path;  // empty if there is no valid checkpoint
-  std::int64_t step = 0;
-  std::vector<std::string> warnings;  // one per skipped directory: its path and the reason
-};
-
-// Returns the checkpoint in `root` with the highest step of which every byte is valid. Reads all
-// manifests, and the files of candidates from the newest to the first valid one. Links such as
-// `latest` are other names of checkpoints and not counted. A `root` that does not exist contains no
-// checkpoint.
-CheckpointSearchResult find_newest_checkpoint(const std::filesystem::path& root);
-
-// Like find_newest_checkpoint(), and prints why others were skipped. Empty if there is none.
-std::optional<std::filesystem::path> newest_valid_checkpoint(const std::filesystem::path& root);
 
 }  // namespace llmc

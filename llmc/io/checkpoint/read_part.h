@@ -25,8 +25,7 @@ void read_part(const Slice& part, TensorDtype dtype, const Copy& copy, float* ds
   if (dtype == TensorDtype::f32) {
     copy(target, reinterpret_cast<std::byte*>(dst));
     const std::span<const float> values(dst, static_cast<std::size_t>(part.count()));
-    return check_part(values, part.shape, index, is_not_finite, "not finite", label,
-                      kDivergedHint);
+    return check_part(values, part.shape, index, is_not_finite, "not finite", label, kDivergedHint);
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(part.count() * tensor_dtype_bytes(dtype)));
   copy(target, bytes.data());

@@ -6,6 +6,7 @@
 #include "llmc/base/resolved.h"
 #include "llmc/config/recorded_settings.h"
 #include "llmc/config/train_output_settings.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/model_card.h"
 #include "llmc/io/checkpoint/retention.h"
@@ -108,8 +109,10 @@ std::vector<std::string> Checkpointer::restore(RunPosition& position) {
   const std::filesystem::path& checkpoint = resumed_->checkpoint;
   exchange_.together([&] {
     position = load_checkpoint(checkpoint, config_.seed, runner_.state(), runner_.stream());
-    if (!has_adapter()) return;
-    load_adapter(checkpoint, config_.adapter, config_.shape, runner_.state(), runner_.stream());
+    if (has_adapter()) {
+      load_adapter(checkpoint, config_.adapter, config_.shape, runner_.state(), runner_.stream());
+    }
+    CheckpointReader(checkpoint).require_unchanged(resumed_->stamps);
   });
   runner_.state().restore_rounding(runner_.stream());
   check_same_vocabulary(checkpoint, position.vocabulary, current.vocabulary,

@@ -20,6 +20,7 @@
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/io/data/source_list.h"
 #include "llmc/models/pretrained.h"
+#include "llmc/train/run/newest_checkpoint.h"
 #include "llmc/train/run/recorded_run.h"
 
 namespace llmc {
@@ -106,34 +107,42 @@ RecordedRun read_recorded_run(const Request& typed, const std::filesystem::path&
 
 }  // namespace
 
-std::optional<RecordedRun> find_recorded_run(const Request& typed) {
+std::optional<RecordedRun> find_recorded_run(const Request& typed, Exchange& exchange) {
   if (!typed.output.resume.value_or(false)) return std::nullopt;
-  if (typed.schedule.steps == 0) {
+  exchange.together([&] {
+    if (typed.schedule.steps != 0) return;
     fail_usage("--steps 0 with --resume: an evaluation does not continue a run",
                "evaluate a checkpoint with --init-from " + *typed.output.out + " --steps 0");
-  }
-  const std::string& out = *typed.output.out;
-  const std::optional<std::filesystem::path> newest = newest_valid_checkpoint(out);
-  if (!newest) {
-    require_new_run(typed);
-    return std::nullopt;
-  }
-  return read_recorded_run(typed, *newest);
-}
-
-std::optional<RecordedRun> find_recorded_run(const Request& request, Exchange& exchange) {
+  });
+  const auto newest = find_verified_checkpoint(*typed.output.out, exchange);
   std::optional<RecordedRun> run;
   exchange.together([&] {
-    if (exchange.first()) run = find_recorded_run(request);
-  });
-  const std::string path = exchange.broadcast(run ? run->checkpoint.string() : "");
-  exchange.together([&] {
-    if (!exchange.first() && !path.empty()) run = read_recorded_run(request, path);
+    if (newest) {
+      run = read_recorded_run(typed, newest->path);
+      run->stamps = newest->stamps;
+    } else if (exchange.first()) {
+      require_new_run(typed);
+    }
   });
   return run;
 }
 
 namespace {
+
+// If a flag names the --out of a run, it becomes the run's newest valid checkpoint, which all ranks
+// verify together.
+void resolve_run(const std::string& flag, std::optional<std::string>& path, Exchange& exchange) {
+  std::string run;
+  exchange.together([&] {
+    if (exchange.first() && path && is_run_directory(*path)) run = *path;
+  });
+  run = exchange.broadcast(run);
+  if (run.empty()) return;
+  const auto newest = find_verified_checkpoint(run, exchange);
+  if (!newest) return;  // resolve_weights() reports that there is none
+  path = newest->path.string();
+  Notice::print(flag + ": " + *path + ", the newest valid checkpoint of " + run);
+}
 
 // The checkpoint of a run with an adapter has only that: it needs the model, too.
 void resolve_weights(Request& typed, const std::optional<RecordedRun>& resumed) {
@@ -162,13 +171,20 @@ std::string adapter_of(const RunConfig& config, const std::optional<RecordedRun>
   return is_adapter_directory(resumed->checkpoint) ? resumed->checkpoint.string() : "";
 }
 
-Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed) {
-  resolve_weights(typed, resumed);
-  const Request known = resumed ? with_recorded(typed, resumed->settings) : typed;
-  const std::string error =
-      requirement_error(train_settings(), typed,
-                        [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
-  if (!error.empty()) fail_usage(error);
+Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed, Exchange& exchange) {
+  if (!resumed || is_adapter_directory(resumed->checkpoint)) {
+    resolve_run("--init-from", typed.model.init_from, exchange);
+    if (!resumed) resolve_run("--adapter", typed.finetune.adapter, exchange);
+  }
+  Request known;
+  exchange.together([&] {
+    resolve_weights(typed, resumed);
+    known = resumed ? with_recorded(typed, resumed->settings) : typed;
+    const std::string error =
+        requirement_error(train_settings(), typed,
+                          [&](const Setting<TrainProgram>& row) { return is_given(row, known); });
+    if (!error.empty()) fail_usage(error);
+  });
   return known;
 }
 

@@ -10,6 +10,7 @@
 #include "llmc/config/model_config.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
+#include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/manifest.h"
 
 namespace llmc {
@@ -19,19 +20,17 @@ inline constexpr const char* kToyTextName = "the toy language";
 
 struct RecordedRun {
   std::filesystem::path checkpoint;
+  FileStamps stamps = {};  // of its files when they were verified
   std::int64_t step = 0;
   ModelConfig shape = {};      // of the model
   CheckpointState flags = {};  // recorded settings, by their current names
   Request settings = {};       // the same, as if they had been typed
 };
 
-// Returns the run that --resume continues: the newest valid checkpoint in --out. Empty without
-// --resume, and if there is none but --train is typed, which starts a new run. Reports damaged
-// checkpoints.
-std::optional<RecordedRun> find_recorded_run(const Request& typed);
-
-// The same on all ranks, which call this together; rank 0 looks for the run.
-std::optional<RecordedRun> find_recorded_run(const Request& request, Exchange& exchange);
+// Returns the run that --resume continues: the newest valid checkpoint in --out, as all ranks agree
+// on it (newest_checkpoint.h). Empty without --resume, and if there is none but --train is typed,
+// which starts a new run. Reports damaged checkpoints.
+std::optional<RecordedRun> find_recorded_run(const Request& typed, Exchange& exchange);
 
 // The directory of the adapter that a run begins with: that of the resumed checkpoint, or of
 // --adapter; empty if it has none, or a new one.
@@ -39,7 +38,7 @@ std::string adapter_of(const RunConfig& config, const std::optional<RecordedRun>
 
 // The flags that are typed or recorded. Also sets --init-from to the directory of the weights; a
 // checkpoint has weights of its own, unless it is an adapter. Throws if a typed flag needs another
-// one that is neither.
-Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed);
+// one that is neither. All ranks call this together.
+Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed, Exchange& exchange);
 
 }  // namespace llmc

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "llmc/base/error.h"
-#include "llmc/io/checkpoint/checkpoint_reader.h"
+#include "llmc/io/checkpoint/checkpoint_search.h"
 #include "llmc/io/run_log.h"
 #include "llmc/train/run/log_lock.h"
 
