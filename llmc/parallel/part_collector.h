@@ -25,28 +25,34 @@ class PartCollector {
   PartCollector(const PartCollector&) = delete;
   PartCollector& operator=(const PartCollector&) = delete;
 
-  // Writes spec.size() values to host memory on rank 0. read(part, use) calls use(values, first, n)
-  // for consecutive elements of this rank's part, of dtype U in device memory. All ranks call this.
-  // Those take part that hold the shards of replica 0 on the parameter's first pipeline rank; of a
-  // parameter that tensor ranks hold in equal copies, only those with tensor rank 0.
+  // Writes spec.size() values to host memory on rank `root`. read(part, use) calls use(values,
+  // first, n) for consecutive elements of this rank's part, of dtype U in device memory. All ranks
+  // call this. Those take part that hold the shards of the root's replica on the parameter's first
+  // pipeline rank; of a parameter that tensor ranks hold in equal copies, only those with its
+  // tensor rank.
   template <class U = float, class Read>
-  void collect(const ParameterSpec& spec, float* values, Stream& stream, const Read& read) {
+  void collect(const ParameterSpec& spec, int root, float* values, Stream& stream,
+               const Read& read) {
     const Mesh& mesh = ranks_.mesh();
     const int tensor_ranks = spec.part.split ? mesh.tensor_ranks : 1;
+    const int replica = mesh.replica(root), own_tensor = mesh.tensor_rank(root);
     for (int tensor = 0; tensor < tensor_ranks; ++tensor) {
       const LocalParameter local =
           tensor_ranks == 1 ? spec.part : spec.local({tensor, mesh.tensor_ranks});
       for (int shard = 0; shard < layout_.shards(); ++shard) {
         const OwnedPart part = layout_.values_of(spec, local, shard);
-        const int owner = mesh.rank_at(spec.first_holder, 0, shard, tensor);
-        if (part.size == 0 || (ranks_.rank() != 0 && ranks_.rank() != owner)) continue;
-        if (owner == 0) {
+        const int owner = mesh.rank_at(spec.first_holder, replica,
+                                       layout_.shards() == 1 ? mesh.shard_rank(root) : shard,
+                                       tensor_ranks == 1 ? own_tensor : tensor);
+        if (part.size == 0 || (ranks_.rank() != root && ranks_.rank() != owner)) continue;
+        if (owner == root) {
           read(part, [&](const U* elements, std::int64_t first, std::int64_t n) {
             place<U>(values, local.index, part.first + first, n, elements, stream);
           });
         } else if (ranks_.rank() == owner) {
-          read(part,
-               [&](const U* elements, auto, std::int64_t n) { send<U>(elements, n, stream); });
+          read(part, [&](const U* elements, auto, std::int64_t n) {
+            send<U>(elements, n, root, stream);
+          });
         } else {
           receive<U>(part, local.index, owner, values, stream);
         }
@@ -57,13 +63,13 @@ class PartCollector {
  private:
   static constexpr std::int64_t kChunk = 1 << 16;  // values
 
-  // Sends elements in chunks to rank 0.
+  // Sends elements in chunks to `root`.
   template <class U>
-  void send(const U* elements, std::int64_t n, Stream& stream) {
+  void send(const U* elements, std::int64_t n, int root, Stream& stream) {
     ranks_.communicate(stream, [&] {
       for (std::int64_t first = 0; first < n; first += message_) {
         const std::int64_t size = std::min(message_, n - first);
-        ranks_.all().send(make_tensor(elements + first, size), 0, ranks_.stream());
+        ranks_.all().send(make_tensor(elements + first, size), root, ranks_.stream());
       }
     });
     ranks_.all().wait(ranks_.stream());

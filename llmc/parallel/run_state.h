@@ -16,6 +16,7 @@
 #include "llmc/models/loadable_weights.h"
 #include "llmc/ops/optimizer/optimizer_options.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/parallel/shard_layout.h"
 
 namespace llmc {
 
@@ -31,6 +32,7 @@ class RunState : public LoadableWeights {
 
   virtual Dtype dtype() const = 0;
   virtual const Ranks& ranks() const = 0;
+  virtual const ShardLayout& layout() const = 0;
   // Whether this rank writes files of the whole run.
   bool first_rank() const final { return ranks().rank() == 0; }
 
@@ -71,19 +73,28 @@ class RunState : public LoadableWeights {
   // one may be null on all ranks, which leaves it as it is.
   virtual void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                            Stream& stream) = 0;
-  // The elements whose moments this rank keeps. If another rank calls set_kept_moments() or
-  // set_kept_weights() or not is up to that rank.
+  // The elements whose moments this rank keeps.
   virtual ElementRange kept_moments(const ParameterSpec& spec) const = 0;
-  // Sets these elements, as set_moments().
+  // Sets these elements, as set_moments(). No other rank takes part.
   virtual void set_kept_moments(const ParameterSpec& spec, const float* first, const float* second,
                                 Stream& stream) = 0;
-  // Each of these writes spec.size() numbers to `values` on rank 0, and nothing on other ranks.
-  // Frozen parameters have neither gradients nor moments: these are zeros.
+  // Each of these writes spec.size() numbers to `values` on rank 0, or on rank `root`, and nothing
+  // on other ranks. Frozen parameters have neither gradients nor moments: these are zeros.
   // The fp32 master weights, or of a frozen parameter the weights in use:
-  virtual void get_weight(const ParameterSpec& spec, float* values, Stream& stream) = 0;
+  virtual void collect_weight(const ParameterSpec& spec, int root, float* values,
+                              Stream& stream) = 0;
+  void get_weight(const ParameterSpec& spec, float* values, Stream& stream) {
+    collect_weight(spec, 0, values, stream);
+  }
   virtual void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) = 0;
   virtual void get_moments(const ParameterSpec& spec, float* first, float* second,
                            Stream& stream) = 0;
+  // Whether a rank of the pipeline stage that first holds a parameter keeps all of these weights,
+  // so that collect_weight() only copies them there.
+  virtual bool keeps_whole_weight(const ParameterSpec& spec) const = 0;
+  // Writes the kept_moments(). No other rank takes part.
+  virtual void get_kept_moments(const ParameterSpec& spec, float* first, float* second,
+                                Stream& stream) = 0;
   virtual OptimizerState optimizer_state(Stream& stream) = 0;
   virtual void set_optimizer_state(const OptimizerState& state, Stream& stream) = 0;
   virtual float loss_value(Stream& stream) = 0;

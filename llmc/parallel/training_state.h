@@ -96,7 +96,7 @@ class TrainingState final : public RunState {
   ParameterSource& source() { return *source_; }
   Dtype dtype() const override { return kDtypeOf<T>; }
   const ParameterTable& table() const override { return table_; }
-  const ShardLayout& layout() const { return layout_; }
+  const ShardLayout& layout() const override { return layout_; }
   const Ranks& ranks() const override { return ranks_; }
   Tensor<float, 1> loss() const override { return loss_; }
   const float* loss_scale() const override {
@@ -205,22 +205,27 @@ class TrainingState final : public RunState {
     set_moment(optimizer_->second_moment(), second);
   }
 
-  void get_weight(const ParameterSpec& spec, float* values, Stream& stream) override {
+  bool keeps_whole_weight(const ParameterSpec& spec) const override {
+    const bool is_split = spec.part.split && ranks_.mesh().tensor_ranks > 1;
+    const bool in_use = std::is_same_v<T, float> || !saves_master(spec);
+    return !is_split && !(in_use ? layout_.shards_weights() : layout_.shards() > 1);
+  }
+  void collect_weight(const ParameterSpec& spec, int root, float* values, Stream& stream) override {
     if (spec.is_code) {
-      if (first_rank() && values != nullptr) codes_.get(spec, values, stream);
-      return;
-    }
-    if (spec.trainable && (training_ || std::is_same_v<T, float>)) {
-      collect<float>(spec, values, stream,
+      if (ranks_.rank() == root) codes_.get(spec, values, stream);
+    } else if (keeps_whole_weight(spec) && ranks_.mesh().pipeline_rank(root) == spec.first_holder) {
+      if (ranks_.rank() == root) copy_whole_weight(spec, values, stream);
+    } else if (saves_master(spec)) {
+      collect<float>(spec, root, values, stream,
                      [&](const OwnedPart& part) { return master_operand(part, Use::read); });
     } else {
-      collect<T>(spec, values, stream,
+      collect<T>(spec, root, values, stream,
                  [&](const OwnedPart& part) { return weights_operand(part, Use::read); });
     }
   }
   void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) override {
     if (!spec.trainable) return set_zeros(spec, values);
-    collect<float>(spec, values, stream, [&](const OwnedPart& part) {
+    collect<float>(spec, 0, values, stream, [&](const OwnedPart& part) {
       return StateOperand{&gradients().kept(), gradients().begin(part), Use::read};
     });
   }
@@ -232,12 +237,21 @@ class TrainingState final : public RunState {
     }
     const auto get_moment = [&](StateArray<float>& moments, float* values) {
       if (values == nullptr) return;
-      collect<float>(spec, values, stream, [&](const OwnedPart& part) {
+      collect<float>(spec, 0, values, stream, [&](const OwnedPart& part) {
         return StateOperand{&moments, part.shard_offset, Use::read};
       });
     };
     get_moment(optimizer_->first_moment(), first);
     get_moment(optimizer_->second_moment(), second);
+  }
+  void get_kept_moments(const ParameterSpec& spec, float* first, float* second,
+                        Stream& stream) override {
+    if (!spec.is_held || !spec.trainable) return;
+    const OwnedPart own = layout_.own_values(spec);
+    copy_values({&optimizer_->first_moment(), own.shard_offset, Use::read}, own.size, first,
+                stream);
+    copy_values({&optimizer_->second_moment(), own.shard_offset, Use::read}, own.size, second,
+                stream);
   }
   void visit_kept(const VisitKept& visit_values) override {
     const auto visit = [&](const char* kind, const ParameterSpec& spec, const StateOperand& operand,
@@ -316,10 +330,39 @@ class TrainingState final : public RunState {
     if (array.is_resident()) fill_zero(array.data(), array.size(), stream);
   }
 
-  // Writes spec.size() numbers on rank 0. operand(part): this rank's part, of dtype U.
+  // Whether the weights of files are the master weights, not those in use.
+  bool saves_master(const ParameterSpec& spec) const {
+    return spec.trainable && (training_ || std::is_same_v<T, float>);
+  }
+  // Writes all of a parameter's elements, which this rank keeps.
+  void copy_whole_weight(const ParameterSpec& spec, float* values, Stream& stream) {
+    const std::int64_t n = spec.size();
+    if constexpr (std::is_same_v<T, float>) {
+      copy_values({&weights_.kept(), layout_.whole_offset(spec), Use::read}, n, values, stream);
+    } else if (saves_master(spec)) {
+      const OwnedPart own = layout_.own_values(spec);
+      copy_values(master_operand(own, Use::read), n, values, stream);
+    } else {
+      const StateOperand in_use = {&weights_.kept(), layout_.whole_offset(spec), Use::read};
+      std::vector<T> rounded(static_cast<std::size_t>(n));
+      copy_values(in_use, n, rounded.data(), stream);
+      std::ranges::transform(rounded, values, [](T x) { return to_float(x); });
+    }
+  }
+  // Copies n elements of an array to host memory.
+  template <class U>
+  void copy_values(const StateOperand& operand, std::int64_t n, U* values, Stream& stream) {
+    chunks_.run({{operand}}, n, [&](const auto& data, std::int64_t first, std::int64_t count) {
+      copy_to_host(values + first, static_cast<const U*>(data[0]), count, stream);
+      ranks_.synchronize(stream);
+    });
+  }
+
+  // Writes spec.size() numbers on rank `root`. operand(part): this rank's part, of dtype U.
   template <class U, class Operand>
-  void collect(const ParameterSpec& spec, float* values, Stream& stream, const Operand& operand) {
-    collector_.collect<U>(spec, values, stream, [&](const OwnedPart& part, const auto& use) {
+  void collect(const ParameterSpec& spec, int root, float* values, Stream& stream,
+               const Operand& operand) {
+    collector_.collect<U>(spec, root, values, stream, [&](const OwnedPart& part, const auto& use) {
       chunks_.run({{operand(part)}}, part.size, [&](const auto& data, std::int64_t first, auto n) {
         use(static_cast<const U*>(data[0]), first, n);
       });

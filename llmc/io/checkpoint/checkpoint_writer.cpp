@@ -3,10 +3,9 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <set>
 #include <system_error>
-#include <utility>
 
-#include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 
@@ -19,59 +18,31 @@ CheckpointWriter::CheckpointWriter(const std::filesystem::path& root, const std:
   make_directory(root);
   remove_unfinished_directories(root);
   directory_.emplace(target_);
+  files_.emplace(directory_->path());
 }
 
-SafetensorsWriter& CheckpointWriter::tensor_file(const std::string& name,
-                                                 std::vector<TensorHeader> tensors) {
-  register_file(name);
-  tensor_files_.push_back(
-      {std::make_unique<SafetensorsWriter>(directory_->path() / name, std::move(tensors)), {}});
-  return *tensor_files_.back().writer;
+void CheckpointWriter::add(const std::vector<ManifestFile>& files) {
+  other_files_.insert(other_files_.end(), files.begin(), files.end());
 }
 
-SafetensorsWriter& CheckpointWriter::tensor_file(const std::string& name,
-                                                 const std::vector<Slice>& slices) {
-  std::vector<TensorHeader> stored;
-  std::vector<Slice> parts;
-  for (const Slice& slice : slices) {
-    slice.check();
-    stored.push_back(slice.stored_header());
-    if (!slice.is_whole() || !slice.stored_name.empty()) parts.push_back(slice);
+void CheckpointWriter::require_different_names(const Manifest& manifest) const {
+  std::set<std::string> names;
+  for (const ManifestFile& file : manifest.files) {
+    require(names.insert(file.name).second,
+            target_.string() + ": " + file.name + " is added twice");
   }
-  SafetensorsWriter& writer = tensor_file(name, std::move(stored));
-  tensor_files_.back().parts = std::move(parts);
-  return writer;
-}
-
-void CheckpointWriter::text_file(const std::string& name, std::string_view text) {
-  register_file(name);
-  AtomicFile file(directory_->path() / name);
-  file.write(text);
-  file.commit(false);
-  manifest_.files.push_back({name, file.size(), checksum_text(file.checksum()), {}});
 }
 
 void CheckpointWriter::commit(std::int64_t step, const CheckpointState& state,
                               const TrainingHistory& history) {
   require(!committed_, target_.string() + " is already committed");
-  for (const TensorFile& file : tensor_files_) {
-    if (!file.writer->finished()) file.writer->finish(false);
-    manifest_.files.push_back({file.writer->path().filename().string(), file.writer->size(),
-                               checksum_text(file.writer->checksum()), file.parts});
-  }
-  manifest_.step = step;
-  manifest_.state = state;
-  manifest_.history = history;
-  write_file(directory_->path() / kManifestName, manifest_text(manifest_));
+  Manifest manifest{.step = step, .state = state, .history = history, .files = files_->finish()};
+  manifest.files.insert(manifest.files.end(), other_files_.begin(), other_files_.end());
+  require_different_names(manifest);
+  write_file(directory_->path() / kManifestName, manifest_text(manifest));
   publish();
   directory_->release();
   committed_ = true;
-}
-
-void CheckpointWriter::register_file(const std::string& name) {
-  require(is_plain_file_name(name) && name != kManifestName,
-          "'" + name + "' is not a valid name for a file of a checkpoint");
-  require(names_.insert(name).second, target_.string() + ": " + name + " is added twice");
 }
 
 void CheckpointWriter::publish() {

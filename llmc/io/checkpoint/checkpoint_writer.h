@@ -6,13 +6,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "llmc/io/checkpoint/checkpoint_files.h"
 #include "llmc/io/checkpoint/history.h"
 #include "llmc/io/checkpoint/manifest.h"
 #include "llmc/io/checkpoint/pending_directory.h"
@@ -32,16 +32,19 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Adds a file of whole tensors. Write all of them to the returned writer, which lives as long as
-  // this object; `commit` finishes it. The order is kept, so it should not depend on the run.
-  SafetensorsWriter& tensor_file(const std::string& name, std::vector<TensorHeader> tensors);
+  // As in CheckpointFiles.
+  SafetensorsWriter& tensor_file(const std::string& name, std::vector<TensorHeader> tensors) {
+    return files_->tensor_file(name, std::move(tensors));
+  }
+  SafetensorsWriter& tensor_file(const std::string& name, const std::vector<Slice>& slices) {
+    return files_->tensor_file(name, slices);
+  }
+  void text_file(const std::string& name, std::string_view text) { files_->text_file(name, text); }
 
-  // Adds a file of parts of tensors. It may hold several slices of one tensor if each has its own
-  // stored_name, which is then the name for write(). Over all files of the checkpoint, the slices
-  // of a tensor must hold each element once; the reader checks this.
-  SafetensorsWriter& tensor_file(const std::string& name, const std::vector<Slice>& slices);
-
-  void text_file(const std::string& name, std::string_view text);
+  // The directory of the unfinished checkpoint, into which other ranks may write files, and adds
+  // what they have written. Their content must be durable.
+  const std::filesystem::path& directory() const { return directory_->path(); }
+  void add(const std::vector<ManifestFile>& files);
 
   // Makes the checkpoint durable and gives it its name. An older checkpoint of that name, valid or
   // torn, stays unchanged until the new one is complete, and is then removed. Throws if a tensor
@@ -52,21 +55,14 @@ class CheckpointWriter {
   const std::filesystem::path& path() const { return target_; }
 
  private:
-  struct TensorFile {
-    std::unique_ptr<SafetensorsWriter> writer;
-    std::vector<Slice> parts;
-  };
-
-  void register_file(const std::string& name);
-
+  void require_different_names(const Manifest& manifest) const;
   void publish();
 
   std::filesystem::path root_;
   std::filesystem::path target_;
   std::optional<PendingDirectory> directory_;  // destroyed after the writers of its files
-  std::set<std::string> names_;
-  std::vector<TensorFile> tensor_files_;
-  Manifest manifest_;
+  std::optional<CheckpointFiles> files_;
+  std::vector<ManifestFile> other_files_;
   bool committed_ = false;
 };
 

@@ -18,14 +18,12 @@
 #include "llmc/models/parameter_slices.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
+#include "llmc/train/checkpoint/saved_tensors.h"
 #include "llmc/train/checkpoint/training_checkpoint.h"
 
 namespace llmc {
 
 namespace {
-
-// The key of a checkpoint's state for RunPosition::protected_checkpoint.
-constexpr const char* kProtectedKey = "protected_checkpoint";
 
 // The tensors of all parameters, or of those that learn; `prefix` comes before their names.
 std::vector<TensorHeader> tensor_headers(const ParameterTable& table, const std::string& prefix,
@@ -37,8 +35,6 @@ std::vector<TensorHeader> tensor_headers(const ParameterTable& table, const std:
   }
   return headers;
 }
-
-constexpr const char *kFirstMoment = "first_moment.", *kSecondMoment = "second_moment.";
 
 // Calls write(name, spec, values) for each tensor of the weights, then of the moments. All ranks
 // call this; only rank 0 gets values.
@@ -227,42 +223,8 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
   writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
   for (const TextFile& file : options.texts) writer.text_file(file.name, file.text);
   write_tensors(writer, state, options, config, stream);
-  const OptimizerState optimizer = state.optimizer_state(stream);
-  const MeasuredLoss validation = position.validation.value_or(MeasuredLoss{.step = -1});
-  CheckpointState counters = {{"samples", position.samples},
-                              {"tokens", position.tokens},
-                              {"seq_len", position.T},
-                              {"train", position.train},
-                              {"validation_step", validation.step},
-                              {"validation_loss", validation.loss},
-                              {"out", root.string()},
-                              {"directory", std::filesystem::current_path().string()},
-                              {"seed", seed},
-                              {"dtype", dtype_name(state.dtype())},
-                              {"updates", optimizer.updates},
-                              {"skipped", optimizer.skipped_updates},
-                              {"skipped_in_row", optimizer.consecutive_skips}};
-  if (optimizer.loss_scale > 0) {
-    counters["loss_scale"] = optimizer.loss_scale;
-    counters["loss_scale_good_steps"] = optimizer.loss_scale_good_steps;
-  }
-  if (position.train_tokens >= 0) counters["train_tokens"] = position.train_tokens;
-  if (!position.train_data.hashes.empty()) counters["train_xxh3"] = position.train_data.hashes;
-  if (!position.validation_data.hashes.empty()) {
-    counters["validation_xxh3"] = position.validation_data.hashes;
-  }
-  if (!position.vocabulary.empty()) counters["vocabulary_xxh64"] = position.vocabulary;
-  if (validation.macro_f1) counters["validation_macro_f1"] = *validation.macro_f1;
-  if (position.best) {
-    counters["best_validation_step"] = position.best->step;
-    counters["best_validation_loss"] = position.best->loss;
-    if (position.best->macro_f1) counters["best_validation_macro_f1"] = *position.best->macro_f1;
-  }
-  if (options.only_best) counters[kOnlyBestKey] = true;
-  if (!position.finite_loss) counters[kLossNotFiniteKey] = true;
-  if (!position.protected_checkpoint.empty())
-    counters[kProtectedKey] = position.protected_checkpoint;
-  counters.insert(position.flags.begin(), position.flags.end());
+  const CheckpointState counters = saved_counters(root, position, seed, state.dtype(),
+                                                  state.optimizer_state(stream), options.only_best);
   writer.commit(position.step, counters, position.history);
   return writer.path().string();
 }

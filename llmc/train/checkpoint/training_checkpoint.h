@@ -21,6 +21,12 @@ namespace llmc {
 
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
 
+// Milliseconds of a save: until tensors that no rank has whole are gathered, until the others are
+// in host memory, and until the files are durable.
+struct SaveTimes {
+  double gather_ms = 0, copy_ms = 0, write_ms = 0;
+};
+
 // The parts of a checkpoint that are not the state.
 struct CheckpointOptions {
   std::vector<TextFile> texts = {};
@@ -28,6 +34,8 @@ struct CheckpointOptions {
   const FrozenFile* frozen = nullptr;  // where frozen parameters are copied from; null: the state
   // With an adapter, only that is saved, in the files of PEFT (io/checkpoint/adapter_files.h).
   const AdapterConfig* adapter = nullptr;
+  // If all ranks write: bytes of weights from which on one more rank writes some of them.
+  std::int64_t writer_share = 16 << 20;
 };
 
 // Writes ROOT/step_NNNNNN. Returns its path. All ranks call this; rank 0 writes. Throws

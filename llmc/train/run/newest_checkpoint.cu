@@ -13,8 +13,7 @@ namespace llmc {
 namespace {
 
 // The checkpoints that rank 0 lists.
-std::vector<std::string> listed_checkpoints(const std::filesystem::path& root,
-                                            Exchange& exchange) {
+std::vector<std::string> listed_checkpoints(const std::filesystem::path& root, Exchange& exchange) {
   std::vector<std::string> paths;
   exchange.together([&] {
     if (!exchange.first()) return;
