@@ -168,7 +168,8 @@ TEST_SUITE("background save") {
       save_with_all_ranks(rank, folder.path(), {.step = 1}, {});
       save_with_all_ranks(rank, folder.path(), {.step = 2});
     });
-    const fs::path one = folder.path() / checkpoint_name(1), four = folder.path() / checkpoint_name(2);
+    const fs::path one = folder.path() / checkpoint_name(1),
+                   four = folder.path() / checkpoint_name(2);
     CHECK(fs::exists(one / "model.safetensors"));
     CHECK(!fs::exists(one / kWeightsIndexName));
     CHECK(fs::exists(four / "model-00004-of-00004.safetensors"));

@@ -62,6 +62,10 @@ enum class Task { lm, classify, chat };
 // The result of an evaluation that --keep-best compares.
 enum class KeepBestBy { loss, macro_f1 };
 
+// Who writes checkpoints: rank 0, while all ranks wait, or each rank its part on a thread of its
+// own, while training goes on.
+enum class SaveMode { sync, async };
+
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.
 enum class CacheDtype { fp32, bf16, fp16, int8 };
 
@@ -82,6 +86,9 @@ inline constexpr std::array<const char*, 3> choice_names(Recompute) {
 }
 inline constexpr std::array<const char*, 2> choice_names(OptimizerOn) {
   return {"device", "cpu"};
+}
+inline constexpr std::array<const char*, 2> choice_names(SaveMode) {
+  return {"sync", "async"};
 }
 inline constexpr std::array<const char*, 4> choice_names(Quant) {
   return {"none", "w8", "w8a8", "w8a8-static"};

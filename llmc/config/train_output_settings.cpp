@@ -7,6 +7,7 @@
 #include "llmc/config/setting.h"
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/device/target.h"
 
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
 // are in train_rules.h.
@@ -97,6 +98,26 @@ Settings<TrainProgram> checkpoint_rows() {
        .fallback = 0,
        .range = at_least(0),
        .required_flags = {"--out"}},
+      {.flag = "--checkpoint-minutes",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.checkpoint_minutes); },
+       .unit = "MINUTES",
+       .help = "also save at the first step that ends this long after the last save; 0 means never",
+       .fallback = 0,
+       .range = at_least(0),
+       .required_flags = {"--out"}},
+      {.flag = "--save",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.save); },
+       .help =
+           "sync: rank 0 writes a checkpoint while training waits; async: each rank copies its "
+           "part into host memory and writes it while training goes on, which needs a disk that "
+           "all ranks share",
+       .fallback = {"async with several ranks, and on a GPU; otherwise sync",
+                    [](const Resolution<TrainProgram>& r) {
+                      const bool is_async = r.facts.ranks > 1 || kCudaTarget;
+                      return SettingValue(std::string(is_async ? "async" : "sync"));
+                    }},
+       .required_flags = {"--out"},
+       .on_resume = OnResume::process},
       {.flag = "--keep-checkpoints",
        .field = [](auto& s) -> decltype(auto) { return (s.output.keep_checkpoints); },
        .unit = "CHECKPOINTS",

@@ -29,6 +29,8 @@ template <template <class> class Value>
 struct OutputSettings {
   Value<std::string> out;                // directory of the checkpoints
   Value<std::int64_t> checkpoint_every;  // steps between checkpoints; 0: only at the end
+  Value<double> checkpoint_minutes;      // minutes between checkpoints; 0: no limit
+  Value<SaveMode> save;
   Value<std::int64_t> keep_checkpoints;  // number of newest checkpoints to keep; 0: all
   Value<std::int64_t> milestone_every;   // steps between permanent checkpoints; 0: none
   Value<bool> keep_best;                 // save and keep the checkpoint of the best validation loss

@@ -1,10 +1,10 @@
 // Which rank writes which part of a checkpoint: a pure function of the parameter table, the shard
 // layout and the mesh, so that all ranks know it without a word.
 //
-// Weights are written as whole tensors, each by one rank. If they are small, few ranks write. A rank
-// of the pipeline stage that holds a parameter has it anyway, or most of it, so the tensors are
-// dealt by bytes to the writers among these ranks. Moments are written as ranks hold them. Ranks
-// that hold equal copies divide them, tensor by tensor.
+// Weights are written as whole tensors, each by one rank. If they are small, few ranks write. A
+// rank of the pipeline stage that holds a parameter has it anyway, or most of it, so the tensors
+// are dealt by bytes to the writers among these ranks. Moments are written as ranks hold them.
+// Ranks that hold equal copies divide them, tensor by tensor.
 #pragma once
 
 #include <algorithm>
@@ -65,8 +65,8 @@ class Dealer {
 
 // Ranks that together write `bytes` bytes, at least `share` each if there are several.
 inline std::vector<int> spread_writers(int ranks, std::int64_t bytes, std::int64_t share) {
-  const auto count =
-      static_cast<int>(std::clamp<std::int64_t>(bytes / std::max<std::int64_t>(1, share), 1, ranks));
+  const auto count = static_cast<int>(
+      std::clamp<std::int64_t>(bytes / std::max<std::int64_t>(1, share), 1, ranks));
   std::vector<int> writers;
   for (int i = 0; i < count; ++i) writers.push_back(i * ranks / count);
   return writers;
@@ -106,7 +106,8 @@ SavePlan plan_save(const ParameterTable& table, const ShardLayout& layout, const
     for (const int rank : writers) {
       if (mesh.pipeline_rank(rank) == spec.first_holder) nearby.push_back(rank);
     }
-    plan.weights.push_back({&spec, dealer.deal(nearby.empty() ? writers : nearby, 4 * spec.size())});
+    plan.weights.push_back(
+        {&spec, dealer.deal(nearby.empty() ? writers : nearby, 4 * spec.size())});
   }
   for (const ParameterSpec& spec : table.specs()) {
     if (!spec.trainable) continue;
@@ -117,9 +118,8 @@ SavePlan plan_save(const ParameterTable& table, const ShardLayout& layout, const
       for (int shard = 0; shard < layout.shards(); ++shard) {
         const std::int64_t size = layout.values_of(spec, local, shard).size;
         if (size == 0) continue;
-        const std::vector<int> holders =
-            ranks_with_shard(mesh, spec.first_holder, shard, layout.shards(),
-                             tensor_ranks == 1 ? -1 : tensor);
+        const std::vector<int> holders = ranks_with_shard(
+            mesh, spec.first_holder, shard, layout.shards(), tensor_ranks == 1 ? -1 : tensor);
         plan.moments.push_back({&spec, dealer.deal(holders, 8 * size)});
       }
     }

@@ -18,6 +18,8 @@ struct Rule {
   std::vector<std::int64_t> intervals;  // at most two
   OnLastStep on_last_step;
   std::function<void()> act;
+  // Whether it is due now for another reason; null: there is none. All ranks call this together.
+  std::function<bool()> also_due = {};
 
   bool due(std::int64_t step, std::int64_t last_step) const;
 

@@ -16,6 +16,7 @@
 #include "llmc/pipeline/timeline.h"
 #include "llmc/plan/memory_hint.h"
 #include "llmc/plan/schedule_dump.h"
+#include "llmc/train/checkpoint/shared_disk.h"
 #include "llmc/train/rule.h"
 #include "llmc/train/run/initial_state.h"
 #include "llmc/train/run/interruption_text.h"
@@ -53,6 +54,9 @@ void Trainer::train() {
   const FileDescriptor lock =
       exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
   exchange_.barrier();  // rank 0 has found its output in order
+  if (!config_.output.out.empty() && config_.output.save == SaveMode::async) {
+    require_shared_disk(config_.output.out, exchange_);
+  }
   const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
   log_lock.renew();
   runner_->context().quantization.set(config_.quantized_pass(position_.step));
@@ -74,6 +78,7 @@ void Trainer::train() {
   }
   run_steps(reporter, last, interruption);
   if (stop_.requested()) save(progress);
+  complete_saves(progress);
   throw_log_failure(progress);
   reporter.end_run();
   if (!config_.samples.final_out.empty()) evaluator_.write_samples(position_.step);
@@ -152,7 +157,8 @@ void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& int
   const Rule checkpoint = {WorkKind::save,
                            {output.checkpoint_every, output.milestone_every},
                            Rule::OnLastStep::always,
-                           [&] { save(progress); }};
+                           [&] { save(progress); },
+                           [&] { return checkpointer_.is_save_overdue(); }};
   // train() runs the tasks after the last step and prints their results.
   const Rule tasks = {WorkKind::tasks, {config_.evaluation.every}, Rule::OnLastStep::never, [&] {
                         evaluator_.run_tasks(position_.step, progress);
@@ -178,9 +184,11 @@ void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& int
   interruption.begin();
   while (position_.step < last && !agree(progress)) {
     run_step(reporter, step);
+    checkpointer_.complete_written(progress);
+    Interruption::set_saved(checkpointer_.saved_step());
     for (const Rule* rule : rules) {
       if (stop_.requested()) break;
-      if (!rule->due(position_.step, last)) continue;
+      if (!rule->due(position_.step, last) && !(rule->also_due && rule->also_due())) continue;
       timed(eta, rule->work, rule->act);
       agree(progress);
     }
@@ -233,6 +241,14 @@ void Trainer::save(Progress& progress, bool only_best) {
     Interruption::set_activity(RunActivity::saving, position_.step);
   }
   checkpointer_.save(position_, loss_, progress, only_best);
+  Interruption::set_saved(checkpointer_.saved_step());
+  Interruption::set_activity(RunActivity::between, position_.step);
+}
+
+void Trainer::complete_saves(Progress& progress) {
+  if (!checkpointer_.is_saving()) return;
+  Interruption::set_activity(RunActivity::saving, position_.step);
+  checkpointer_.complete(progress);
   Interruption::set_saved(checkpointer_.saved_step());
   Interruption::set_activity(RunActivity::between, position_.step);
 }

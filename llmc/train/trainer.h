@@ -95,6 +95,9 @@ class Trainer {
 
   void save(Progress& progress, bool only_best = false);
 
+  // Waits until all checkpoints are written.
+  void complete_saves(Progress& progress);
+
   // Saves a checkpoint because of its validation loss. If a checkpoint is due anyway, it is not
   // removed when another has a lower loss.
   void save_best(Progress& progress, std::int64_t last);

@@ -9,7 +9,7 @@
 namespace llmc {
 
 SafetensorsWriter& CheckpointFiles::tensor_file(const std::string& name,
-                                                 std::vector<TensorHeader> tensors) {
+                                                std::vector<TensorHeader> tensors) {
   register_file(name);
   tensor_files_.push_back(
       {std::make_unique<SafetensorsWriter>(directory_ / name, std::move(tensors)), {}});
@@ -17,7 +17,7 @@ SafetensorsWriter& CheckpointFiles::tensor_file(const std::string& name,
 }
 
 SafetensorsWriter& CheckpointFiles::tensor_file(const std::string& name,
-                                                 const std::vector<Slice>& slices) {
+                                                const std::vector<Slice>& slices) {
   std::vector<TensorHeader> stored;
   std::vector<Slice> parts;
   for (const Slice& slice : slices) {

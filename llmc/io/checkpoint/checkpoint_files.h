@@ -1,5 +1,5 @@
-// Writes files of a checkpoint into the directory of an unfinished save. Each rank of a run can write
-// some of them.
+// Writes files of a checkpoint into the directory of an unfinished save. Each rank of a run can
+// write some of them.
 #pragma once
 
 #include <filesystem>

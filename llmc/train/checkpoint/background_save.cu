@@ -52,7 +52,8 @@ bool BackgroundSave::is_written() {
   const auto is = [&](State state) {
     return [state](std::int64_t number) { return number == static_cast<std::int64_t>(state); };
   };
-  return std::ranges::any_of(all, is(State::failed)) || std::ranges::none_of(all, is(State::writing));
+  return std::ranges::any_of(all, is(State::failed)) ||
+         std::ranges::none_of(all, is(State::writing));
 }
 
 void BackgroundSave::wait() {
@@ -102,7 +103,7 @@ void BackgroundSave::finish() {
   const SaveTimes& times = snapshot_->times();
   const auto longest = [&](double ms) {
     const auto all = exchange_.all_gather({static_cast<std::int64_t>(1e3 * ms)});
-    return 1e-3 * static_cast<double>(std::ranges::max(all));
+    return static_cast<double>(std::ranges::max(all)) / 1e3;
   };
   times_ = {longest(times.gather_ms), longest(times.copy_ms), longest(times.write_ms)};
   snapshot_.reset();
@@ -121,10 +122,9 @@ void BackgroundSave::commit(const std::vector<std::string>& entries) {
   }
   std::ranges::sort(files, {}, &ManifestFile::name);
   writer_->add(files);
-  writer_->commit(
-      position_.step,
-      saved_counters(root_, position_, seed_, dtype_, optimizer_, options_.only_best),
-      position_.history);
+  writer_->commit(position_.step,
+                  saved_counters(root_, position_, seed_, dtype_, optimizer_, options_.only_best),
+                  position_.history);
 }
 
 }  // namespace llmc

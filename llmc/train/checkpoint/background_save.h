@@ -33,8 +33,8 @@ class BackgroundSave {
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  // Whether finish() would not wait for long: all ranks have written their files, or one has failed.
-  // All ranks call this together.
+  // Whether finish() would not wait for long: all ranks have written their files, or one has
+  // failed. All ranks call this together.
   bool is_written();
 
   // Waits until all files are durable, and gives the checkpoint its name. Reports progress if that

@@ -28,7 +28,7 @@ void Checkpointer::open_frozen_file() {
   const bool is_rounded = config_.precision.dtype != Dtype::fp32;
   if (config_.frozen.empty() || path.empty() || !is_rounded || config_.output.out.empty()) return;
   frozen_file_.emplace(path, stored_head(read_pretrained_config(path)),
-                       runner_.state().first_rank());
+                       runner_.state().first_rank() || saves_in_background());
 }
 
 std::vector<std::string> Checkpointer::restore_or_start(RunPosition& position) {
@@ -53,36 +53,92 @@ void Checkpointer::observe_loss(RunPosition& position, double loss, std::int64_t
                ", the newest checkpoint from before, is kept");
 }
 
+CheckpointOptions Checkpointer::options_for(const RunPosition& position,
+                                            const HuggingFaceConfig& model,
+                                            std::optional<double> loss, bool only_best) const {
+  const ModelCard card = make_model_card(config_, model, runner_.table().count(), position, loss);
+  CheckpointOptions options{.texts = checkpoint_texts(card, *data_.tokenizer),
+                            .only_best = only_best,
+                            .frozen = frozen_file_ ? &*frozen_file_ : nullptr};
+  if (has_adapter()) {
+    options.adapter = &config_.adapter;
+    add_adapter_texts(options.texts, config_.adapter, model.n_layer, card.name);
+  }
+  return options;
+}
+
 void Checkpointer::save(const RunPosition& position, std::optional<double> loss, Progress& progress,
                         bool only_best) {
   const std::string& out = config_.output.out;
-  const bool saved = position.step == saved_step_;
-  if (out.empty() || position.step == 0 || (saved && !is_new_best(position))) return;
-  if (!saved) {
-    const HuggingFaceConfig model = huggingface_config();
-    const ModelCard card = make_model_card(config_, model, runner_.table().count(), position, loss);
-    CheckpointOptions options{.texts = checkpoint_texts(card, *data_.tokenizer),
-                              .only_best = only_best,
-                              .frozen = frozen_file_ ? &*frozen_file_ : nullptr};
-    if (has_adapter()) {
-      options.adapter = &config_.adapter;
-      add_adapter_texts(options.texts, config_.adapter, model.n_layer, card.name);
-    }
-    try {
-      saved_path_ = save_checkpoint(out, model, position, config_.seed, runner_.state(),
-                                    runner_.stream(), options);
-    } catch (const ElementError& error) {
-      refuse_save(position, error);
-    }
-    saved_step_ = position.step;
-    progress.note("saved " + saved_path_);
+  if (out.empty() || position.step == 0) return;
+  if (pending_ && pending_->position().step == position.step) {
+    pending_position_ = position;
+    return;
   }
-  if (!runner_.state().first_rank()) return;
+  if (pending_ && !pending_->is_written()) {
+    progress.note("the save of step " + std::to_string(position.step) + " waits until " +
+                  pending_->path().string() + " is written");
+  }
+  complete(progress);
+  if (position.step == saved_step_) {
+    if (is_new_best(position)) tidy(position, progress);
+    return;
+  }
+  last_save_ = std::chrono::steady_clock::now();
+  const HuggingFaceConfig model = huggingface_config();
+  CheckpointOptions options = options_for(position, model, loss, only_best);
+  if (saves_in_background()) {
+    pending_position_ = position;
+    pending_.emplace(out, model, position, config_.seed, runner_.state(), runner_.stream(),
+                     std::move(options), exchange_);
+    return;
+  }
+  SaveTimes times;
+  options.times = &times;
   try {
-    tidy(position, progress);
-  } catch (const Error& error) {  // too many checkpoints must not end a run
-    Notice::warn(std::string("warning: ") + error.what());
+    saved_path_ = save_checkpoint(out, model, position, config_.seed, runner_.state(),
+                                  runner_.stream(), options);
+  } catch (const ElementError& error) {
+    refuse_save(position, error);
   }
+  note_saved(position, times, progress);
+}
+
+void Checkpointer::complete_written(Progress& progress) {
+  if (pending_ && pending_->is_written()) complete(progress);
+}
+
+void Checkpointer::complete(Progress& progress) {
+  if (!pending_) return;
+  try {
+    pending_->finish();
+  } catch (const ElementError& error) {
+    refuse_save(pending_->position(), error);
+  }
+  saved_path_ = pending_->path().string();
+  const SaveTimes times = pending_->times();
+  pending_.reset();
+  note_saved(pending_position_, times, progress);
+}
+
+bool Checkpointer::is_save_overdue() {
+  const double minutes = config_.output.checkpoint_minutes;
+  if (minutes <= 0) return false;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - last_save_;
+  return exchange_.broadcast(seconds.count()) >= 60 * minutes;
+}
+
+void Checkpointer::note_saved(const RunPosition& position, const SaveTimes& times,
+                              Progress& progress) {
+  const auto rounded = [](double ms) { return std::round(1e3 * ms) / 1e3; };
+  saved_step_ = position.step;
+  progress.record({{"step", position.step},
+                   {"saved", saved_path_},
+                   {"save_gather_ms", rounded(times.gather_ms)},
+                   {"save_copy_ms", rounded(times.copy_ms)},
+                   {"save_write_ms", rounded(times.write_ms)}},
+                  "saved " + saved_path_);
+  tidy(position, progress);
 }
 
 std::string Checkpointer::interruption_text(std::int64_t step) const {
@@ -148,16 +204,29 @@ std::string Checkpointer::checkpoint_before(std::int64_t step) const {
   }
 }
 
-void Checkpointer::refuse_save(const RunPosition& position, const ElementError& error) const {
+void Checkpointer::refuse_save(const RunPosition& position, const ElementError& error) {
   const std::string& name = position.protected_checkpoint;
-  const std::string kept = name.empty() ? checkpoint_before(position.step) : name;
-  fail("step " + std::to_string(position.step) + " is not saved: " + error.problem(),
-       kept.empty() ? "no checkpoint is kept; start again with a lower --lr or a longer --warmup"
-                    : path_of(kept) + " is kept; to continue from it, remove later checkpoints " +
-                          "and give --resume with a lower --lr");
+  std::string kept = name.empty() ? checkpoint_before(position.step) : name;
+  if (saves_in_background()) kept = exchange_.broadcast(kept);
+  const std::string problem =
+      "step " + std::to_string(position.step) + " is not saved: " + error.problem();
+  const std::string hint =
+      kept.empty() ? "no checkpoint is kept; start again with a lower --lr or a longer --warmup"
+                   : path_of(kept) + " is kept; to continue from it, remove later checkpoints " +
+                         "and give --resume with a lower --lr";
+  saves_in_background() ? fail_together(problem, hint) : fail(problem, hint);
 }
 
 void Checkpointer::tidy(const RunPosition& position, Progress& progress) {
+  if (!runner_.state().first_rank()) return;
+  try {
+    remove_and_link(position, progress);
+  } catch (const Error& error) {  // too many checkpoints must not end a run
+    Notice::warn(std::string("warning: ") + error.what());
+  }
+}
+
+void Checkpointer::remove_and_link(const RunPosition& position, Progress& progress) {
   const OutputSettings<Resolved>& output = config_.output;
   set_checkpoint_link(output.out, kLatestLink, checkpoint_name(position.step));
   Retention retention{.keep = output.keep_checkpoints,

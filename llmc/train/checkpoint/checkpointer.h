@@ -1,6 +1,7 @@
 // The checkpoints of a run: starts or resumes the run, saves, and removes old checkpoints.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +13,8 @@
 #include "llmc/io/checkpoint/huggingface.h"
 #include "llmc/models/frozen_file.h"
 #include "llmc/parallel/training_runner.h"
+#include "llmc/train/checkpoint/background_save.h"
+#include "llmc/train/checkpoint/training_checkpoint.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
 #include "llmc/train/run_position.h"
@@ -37,12 +40,25 @@ class Checkpointer {
   // the newest checkpoint from before is protected from removal for the rest of the run.
   void observe_loss(RunPosition& position, double loss, std::int64_t step);
 
-  // Saves the state at `position`. Does nothing without --out, at step 0, or if this step is
-  // already saved. `loss` is the loss of the last step, for the model card. `only_best`: only
-  // because of its validation loss; the checkpoint is removed when another has a lower one. Throws
-  // on rank 0 if weights or moments are not finite.
+  // Saves the state at `position`, or begins to save it with --save async. Does nothing without
+  // --out, at step 0, or if this step is already saved. `loss` is the loss of the last step, for
+  // the model card. `only_best`: only because of its validation loss; the checkpoint is removed
+  // when another has a lower one. Waits for a save that is still being written. Throws on rank 0,
+  // or with
+  // --save async on all ranks, here or in one of the next two functions, if weights or moments are
+  // not finite.
   void save(const RunPosition& position, std::optional<double> loss, Progress& progress,
             bool only_best = false);
+
+  // Completes a save whose files are written. All ranks call this at each boundary of steps.
+  void complete_written(Progress& progress);
+  // Waits until no save is being written.
+  void complete(Progress& progress);
+
+  bool is_saving() const { return pending_.has_value(); }
+
+  // Whether --checkpoint-minutes have passed since the last save. All ranks call this together.
+  bool is_save_overdue();
 
   // Whether --keep-best demands a checkpoint of this step.
   bool is_new_best(const RunPosition& position) const {
@@ -59,6 +75,8 @@ class Checkpointer {
  private:
   bool has_adapter() const { return config_.adapter.shape.kind != AdapterKind::none; }
 
+  bool saves_in_background() const { return config_.output.save == SaveMode::async; }
+
   // Opens the file of frozen parameters if the state keeps them only rounded.
   void open_frozen_file();
 
@@ -74,11 +92,19 @@ class Checkpointer {
   std::string checkpoint_before(std::int64_t step) const;
 
   // Throws that the state at `position` cannot be saved.
-  [[noreturn]] void refuse_save(const RunPosition& position, const ElementError& error) const;
+  [[noreturn]] void refuse_save(const RunPosition& position, const ElementError& error);
+
+  // What a checkpoint at `position` has in addition to the state.
+  CheckpointOptions options_for(const RunPosition& position, const HuggingFaceConfig& model,
+                                std::optional<double> loss, bool only_best) const;
+
+  // A save at `position` is complete.
+  void note_saved(const RunPosition& position, const SaveTimes& times, Progress& progress);
 
   // Removes checkpoints that the settings do not keep, and sets the links to the newest and the
   // best one.
   void tidy(const RunPosition& position, Progress& progress);
+  void remove_and_link(const RunPosition& position, Progress& progress);
 
   HuggingFaceConfig huggingface_config() const;
 
@@ -88,6 +114,9 @@ class Checkpointer {
   const std::optional<RecordedRun>& resumed_;
   Exchange& exchange_;
   std::optional<FrozenFile> frozen_file_;
+  std::optional<BackgroundSave> pending_;
+  RunPosition pending_position_;  // of that save, with the best loss so far
+  std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
   std::string saved_path_;  // path of the newest checkpoint
   std::int64_t saved_step_ = -1;
 };

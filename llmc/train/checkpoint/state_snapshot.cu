@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <span>
 #include <utility>
 
@@ -11,14 +10,6 @@
 namespace llmc {
 
 namespace {
-
-// Adds the duration of work() to `ms`.
-template <class Work>
-void add_time(double& ms, const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-}
 
 SavePlan plan_of(const RunState& state, const CheckpointOptions& options) {
   const bool has_adapter = options.adapter != nullptr;
@@ -85,10 +76,9 @@ void StateSnapshot::copy_moments(Stream& stream) {
     const ParameterSpec& spec = *moment.spec;
     const ElementRange kept = state_.kept_moments(spec);
     const auto tensor = [&](const char* prefix) {
-      return SavedTensor{
-          .slice = slice_of(spec, state_.table().place(), prefix + spec.name, kept),
-          .spec = &spec,
-          .values = std::vector<float>(static_cast<std::size_t>(kept.count))};
+      return SavedTensor{.slice = slice_of(spec, state_.table().place(), prefix + spec.name, kept),
+                         .spec = &spec,
+                         .values = std::vector<float>(static_cast<std::size_t>(kept.count))};
     };
     SavedTensor first = tensor(kFirstMoment), second = tensor(kSecondMoment);
     state_.get_kept_moments(spec, first.values.data(), second.values.data(), stream);
@@ -143,7 +133,8 @@ void StateSnapshot::write_adapter(CheckpointFiles& files) {
 void StateSnapshot::write_moments(CheckpointFiles& files) {
   std::vector<Slice> slices;
   for (const SavedTensor& tensor : moments_) slices.push_back(tensor.slice);
-  SafetensorsWriter& file = files.tensor_file(own_name("optimizer", plan_.moment_writers()), slices);
+  SafetensorsWriter& file =
+      files.tensor_file(own_name("optimizer", plan_.moment_writers()), slices);
   for (const SavedTensor& tensor : moments_) write(file, tensor, false);
 }
 

@@ -39,7 +39,7 @@ std::vector<TensorHeader> tensor_headers(const ParameterTable& table, const std:
 // Calls write(name, spec, values) for each tensor of the weights, then of the moments. All ranks
 // call this; only rank 0 gets values.
 template <class Write>
-void collect_weights(RunState& state, const FrozenFile* frozen, Stream& stream,
+void collect_weights(RunState& state, const FrozenFile* frozen, Stream& stream, double& ms,
                      const Write& write) {
   std::vector<float> values;
   for (const ParameterSpec& spec : state.table().specs()) {
@@ -47,20 +47,22 @@ void collect_weights(RunState& state, const FrozenFile* frozen, Stream& stream,
     if (frozen != nullptr && !spec.trainable) {
       frozen->load(spec, values.data());
     } else {
-      state.get_weight(spec, values.data(), stream);
+      add_time(ms, [&] { state.get_weight(spec, values.data(), stream); });
     }
     write(huggingface_name(spec.name), spec, values);
   }
 }
 template <class Write>
-void collect_moments(RunState& state, Stream& stream, const Write& write) {
+void collect_moments(RunState& state, Stream& stream, double& ms, const Write& write) {
   std::vector<float> values;
   for (const bool first : {true, false}) {
     for (const ParameterSpec& spec : state.table().specs()) {
       if (!spec.trainable) continue;
       values.resize(static_cast<std::size_t>(spec.size()));
-      state.get_moments(spec, first ? values.data() : nullptr, first ? nullptr : values.data(),
-                        stream);
+      add_time(ms, [&] {
+        state.get_moments(spec, first ? values.data() : nullptr, first ? nullptr : values.data(),
+                          stream);
+      });
       write((first ? kFirstMoment : kSecondMoment) + spec.name, spec, values);
     }
   }
@@ -68,13 +70,13 @@ void collect_moments(RunState& state, Stream& stream, const Write& write) {
 
 // Writes the adapter. The other ranks call get_weight() in the same order.
 void write_adapter_file(CheckpointWriter& writer, RunState& state,
-                        const std::vector<AdapterTensor>& tensors, Stream& stream) {
+                        const std::vector<AdapterTensor>& tensors, Stream& stream, double& ms) {
   std::vector<TensorHeader> headers;
   for (const AdapterTensor& tensor : tensors) headers.push_back(tensor.stored);
   SafetensorsWriter& file = writer.tensor_file(kAdapterWeightsName, headers);
   write_adapter_tensors(file, tensors, [&](const std::string& name, std::span<float> values) {
     const ParameterSpec& spec = state.table().find(name);
-    state.get_weight(spec, values.data(), stream);
+    add_time(ms, [&] { state.get_weight(spec, values.data(), stream); });
     check_elements(
         {values.begin(), values.end()}, spec.shape, is_not_finite, "not finite",
         [&] { return "tensor " + name; }, "");
@@ -86,7 +88,7 @@ void write_adapter_file(CheckpointWriter& writer, RunState& state,
 // Throws an ElementError if weights or moments are not finite, or if the dtype cannot hold a
 // weight: a run cannot continue from them.
 void write_tensors(CheckpointWriter& writer, RunState& state, const CheckpointOptions& options,
-                   const HuggingFaceConfig& config, Stream& stream) {
+                   const HuggingFaceConfig& config, Stream& stream, double& ms) {
   const ParameterTable& table = state.table();
   WorkProgress progress("saving " + writer.path().string(),
                         table.count() + 2 * table.trainable_count());
@@ -101,33 +103,48 @@ void write_tensors(CheckpointWriter& writer, RunState& state, const CheckpointOp
     };
   };
   if (options.adapter != nullptr) {
-    write_adapter_file(writer, state, adapter_tensors(*options.adapter, config), stream);
+    write_adapter_file(writer, state, adapter_tensors(*options.adapter, config), stream, ms);
   } else {
     SafetensorsWriter& weights =
         writer.tensor_file(kWeightsName, huggingface_tensors(tensor_headers(table, "", true)));
-    collect_weights(state, options.frozen, stream, write_to(weights));
+    collect_weights(state, options.frozen, stream, ms, write_to(weights));
     weights.finish();
   }
   std::vector<TensorHeader> headers = tensor_headers(table, kFirstMoment, false);
   const std::vector<TensorHeader> second = tensor_headers(table, kSecondMoment, false);
   headers.insert(headers.end(), second.begin(), second.end());
   SafetensorsWriter& moments = writer.tensor_file(kMomentsName, headers);
-  collect_moments(state, stream, write_to(moments));
+  collect_moments(state, stream, ms, write_to(moments));
   moments.finish();
+}
+
+// The part of rank 0 in save_checkpoint().
+std::string write_checkpoint(const std::filesystem::path& root, const HuggingFaceConfig& config,
+                             const RunPosition& position, std::uint64_t seed, RunState& state,
+                             Stream& stream, const CheckpointOptions& options, double& gather_ms) {
+  CheckpointWriter writer(root, checkpoint_name(position.step));
+  writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
+  for (const TextFile& file : options.texts) writer.text_file(file.name, file.text);
+  write_tensors(writer, state, options, config, stream, gather_ms);
+  const CheckpointState counters = saved_counters(root, position, seed, state.dtype(),
+                                                  state.optimizer_state(stream), options.only_best);
+  writer.commit(position.step, counters, position.history);
+  return writer.path().string();
 }
 
 // The part of the other ranks in write_tensors() of rank 0.
 void send_tensors(RunState& state, const CheckpointOptions& options,
                   const HuggingFaceConfig& config, Stream& stream) {
   const auto nothing = [](const std::string&, const ParameterSpec&, const std::vector<float>&) {};
+  double ms = 0;
   if (options.adapter != nullptr) {
     for (const AdapterTensor& tensor : adapter_tensors(*options.adapter, config)) {
       state.get_weight(state.table().find(tensor.name), nullptr, stream);
     }
   } else {
-    collect_weights(state, options.frozen, stream, nothing);
+    collect_weights(state, options.frozen, stream, ms, nothing);
   }
-  collect_moments(state, stream, nothing);
+  collect_moments(state, stream, ms, nothing);
 }
 
 // Throws unless the run that wrote the checkpoint trained the same parameters: those with moments.
@@ -219,14 +236,15 @@ std::string save_checkpoint(const std::filesystem::path& root, const HuggingFace
     send_tensors(state, options, config, stream);
     return (root / checkpoint_name(position.step)).string();
   }
-  CheckpointWriter writer(root, checkpoint_name(position.step));
-  writer.text_file(kConfigName, huggingface_config_text(config, TensorDtype::f32));
-  for (const TextFile& file : options.texts) writer.text_file(file.name, file.text);
-  write_tensors(writer, state, options, config, stream);
-  const CheckpointState counters = saved_counters(root, position, seed, state.dtype(),
-                                                  state.optimizer_state(stream), options.only_best);
-  writer.commit(position.step, counters, position.history);
-  return writer.path().string();
+  SaveTimes times;
+  double all_ms = 0;
+  std::string path;
+  add_time(all_ms, [&] {
+    path = write_checkpoint(root, config, position, seed, state, stream, options, times.gather_ms);
+  });
+  times.write_ms = all_ms - times.gather_ms;
+  if (options.times != nullptr) *options.times = times;
+  return path;
 }
 
 RunPosition load_checkpoint(const std::filesystem::path& path, std::uint64_t seed, RunState& state,

@@ -15,17 +15,12 @@
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/models/frozen_file.h"
 #include "llmc/parallel/run_state.h"
+#include "llmc/train/checkpoint/save_times.h"
 #include "llmc/train/run_position.h"
 
 namespace llmc {
 
 inline constexpr const char* kMomentsName = "optimizer.safetensors";
-
-// Milliseconds of a save: until tensors that no rank has whole are gathered, until the others are
-// in host memory, and until the files are durable.
-struct SaveTimes {
-  double gather_ms = 0, copy_ms = 0, write_ms = 0;
-};
 
 // The parts of a checkpoint that are not the state.
 struct CheckpointOptions {
@@ -36,6 +31,7 @@ struct CheckpointOptions {
   const AdapterConfig* adapter = nullptr;
   // If all ranks write: bytes of weights from which on one more rank writes some of them.
   std::int64_t writer_share = 16 << 20;
+  SaveTimes* times = nullptr;  // of save_checkpoint() on this rank, or null
 };
 
 // Writes ROOT/step_NNNNNN. Returns its path. All ranks call this; rank 0 writes. Throws

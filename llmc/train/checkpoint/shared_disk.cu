@@ -1,0 +1,72 @@
+#include <chrono>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/comm/bootstrap.h"
+#include "llmc/train/checkpoint/shared_disk.h"
+
+namespace llmc {
+
+namespace {
+
+// A file system of a network may show a new file of another machine only after a while.
+constexpr std::chrono::seconds kPatience{10};
+
+// A file of this rank, removed at the end.
+class Probe {
+ public:
+  explicit Probe(const std::filesystem::path& path) : path_(path) { write_file(path_, "probe"); }
+  ~Probe() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Throws unless the file that the rank on `writer` wrote appears here.
+void require_visible(const std::filesystem::path& path, const std::string& writer) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!path_exists(path)) {
+    if (std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      continue;
+    }
+    fail("machine " + machine_text() + " does not see " + path.string() + ", which machine " +
+             writer + " has written",
+         "give an --out on a disk that all ranks share; or --save sync, with which rank 0 writes "
+         "all files");
+  }
+}
+
+}  // namespace
+
+void require_shared_disk(const std::filesystem::path& directory, Exchange& exchange) {
+  if (exchange.ranks() == 1) return;
+  const std::string stem = exchange.broadcast(temporary_name(directory / "probe").string());
+  const auto probe_of = [&](std::size_t rank) { return stem + "-" + std::to_string(rank); };
+  const std::vector<std::string> machines = exchange.gather_texts(machine_text());
+  std::optional<Probe> own;
+  exchange.together([&] {
+    if (exchange.first()) own.emplace(probe_of(0));
+  });
+  exchange.together([&] {
+    if (exchange.first()) return;
+    require_visible(probe_of(0), machines[0]);
+    own.emplace(probe_of(static_cast<std::size_t>(exchange.rank())));
+  });
+  exchange.together([&] {
+    for (std::size_t rank = 1; exchange.first() && rank < machines.size(); ++rank) {
+      require_visible(probe_of(rank), machines[rank]);
+    }
+  });
+}
+
+}  // namespace llmc
