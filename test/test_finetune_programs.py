@@ -78,12 +78,8 @@ def test_a_pipeline_has_no_backward_passes_below_what_learns(program):
 
 
 LORA = ["--lora", 4, "--lora-targets", "all", "--lora-dropout", 0.1]
-ADAPTER_FILES = ("adapter_model.safetensors", "optimizer.safetensors")
-
-
 def same_adapter(program, run, other, step=4):
-    a, b = (program.folder / name / f"step_{step:06}" for name in (run, other))
-    return all(read_safetensors(a / name) == read_safetensors(b / name) for name in ADAPTER_FILES)
+    return same_state(*(program.folder / name / f"step_{step:06}" for name in (run, other)))
 
 
 def losses(program, log):

@@ -14,11 +14,11 @@ import sys
 
 from runner import expect
 from test_checkpoint_programs import wait_for, with_flags
-from test_programs import run_program_tests
+from test_programs import read_checkpoint, run_program_tests
 from test_rank_programs import (RUN, SECONDS_TO_END, close, environment, expect_equal_runs, expect_interrupted, mpirun,
                                 require_mpi, steps)
 from test_tensor_programs import MODEL as TWO_LAYERS
-from test_tensor_programs import SEQUENCE, expect_equal_logs, tensors, write_tasks
+from test_tensor_programs import SEQUENCE, expect_equal_logs, write_tasks
 
 MODEL = with_flags(TWO_LAYERS, layers=4)
 BATCHES = 8  # micro-batches of a step
@@ -267,13 +267,13 @@ def test_a_state_that_is_loaded_and_saved_has_the_same_bits(program):
     expect(skipped > 2, f"step {skipped} overflows")
     folder = program.folder
     TENSORS.run(program, *run, "--out", "run", "--stop-after", skipped - 1)
-    saved = tensors(folder / f"run/step_{skipped - 1:06}")
+    saved = read_checkpoint(folder / f"run/step_{skipped - 1:06}")
     expect(any(any(data) for name, data in saved.items() if name.startswith("first_moment")), "no moments")
     for layout in (Layout(4, 1, 4, 0, SEQUENCE + "=false"), Layout(4, 1, 2, 3, SEQUENCE + "=false"), Layout(1, 1, 1, 0)):
         shutil.copytree(folder / "run", folder / layout.name, symlinks=True)
         layout.run(program, "--out", layout.name, "--resume", "--stop-after", 1, "--log", layout.name + ".jsonl")
         expect(steps(program, layout.name + ".jsonl")[-1]["grad_norm"] is None, f"step {skipped} does not overflow")
-        expect(tensors(folder / layout.name / f"step_{skipped:06}") == saved, f"{layout.name}: other bits")
+        expect(read_checkpoint(folder / layout.name / f"step_{skipped:06}") == saved, f"{layout.name}: other bits")
 
 
 def start_with_pid(program, layout, rank, *arguments):

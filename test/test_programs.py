@@ -7,6 +7,7 @@ Prints `ok NAME`, `FAILED NAME: reason` or `[skipped] NAME: reason` for each tes
 `N passed, N failed, N skipped`; exits with 1 if a test failed.
 """
 import json
+import math
 import os
 import re
 import struct
@@ -45,10 +46,11 @@ class Program:
         for phrase in phrases:
             expect(phrase in result.stderr, f"'{phrase}' is not in: {result.stderr[-500:]}")
 
-    def log(self, name, settings=False):
-        """The lines of a run log; with `settings`, also those with the settings of each process."""
+    def log(self, name, settings=False, saves=False):
+        """The lines of a run log; with `settings`, also those with the settings of each process, with `saves` those of
+        checkpoints, which have times."""
         lines = map(json.loads, (self.folder / name).read_text().splitlines())
-        return [line for line in lines if settings or "run" not in line]
+        return [line for line in lines if (settings or "run" not in line) and (saves or "saved" not in line)]
 
 
 def read_safetensors(path):
@@ -60,9 +62,37 @@ def read_safetensors(path):
             for name, t in header.items()}
 
 
+def copy_slice(part, data, whole):
+    """Copies the elements of a slice in a manifest, of four bytes each, to their places in the whole tensor."""
+    axes, offset, extent = part.get("view", part["shape"]), part["offset"], part["extent"]
+    begin, end = part["range"]
+    row = extent[-1]
+    for first in range(begin // row * row, end, row):  # rows of the box
+        low, high, rest, place, stride = max(first, begin), min(first + row, end), first // row, offset[-1], axes[-1]
+        for axis in reversed(range(len(axes) - 1)):
+            place += (offset[axis] + rest % extent[axis]) * stride
+            rest, stride = rest // extent[axis], stride * axes[axis]
+        at = 4 * (place + low - first)
+        whole[at:at + 4 * (high - low)] = data[4 * (low - begin):4 * (high - begin)]
+
+
+def read_checkpoint(folder):
+    """The bytes of all tensors of a checkpoint, whatever files and slices have them."""
+    tensors = {}
+    for file in json.loads((folder / "manifest.json").read_text())["files"]:
+        if not file["name"].endswith(".safetensors"):
+            continue
+        stored = read_safetensors(folder / file["name"])
+        for part in file.get("slices", []):
+            size = 4 * math.prod(part["shape"])
+            copy_slice(part, stored.pop(part.get("stored", part["name"])),
+                       tensors.setdefault(part["name"], bytearray(size)))
+        tensors |= stored
+    return tensors
+
+
 def same_state(a, b):
-    return all(read_safetensors(a / name) == read_safetensors(b / name)
-               for name in ("model.safetensors", "optimizer.safetensors"))
+    return read_checkpoint(a) == read_checkpoint(b)
 
 
 # ---- valid use -----------------------------------------------------------------------------

@@ -210,7 +210,7 @@ def test_a_signal_while_ranks_save_ends_the_run_after_the_save(program):
     script = f'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then export LD_PRELOAD={library}; fi; exec "$@"'
     process = subprocess.Popen([str(word) for word in [
         RUN, "-np", 3, "bash", "-c", script, "x", program.binary, *TRAIN, "--steps", 10 ** 9, "--checkpoint-every", 3,
-        "--zero", 3, "--out", "run", "--log", "run.jsonl"]],
+        "--zero", 3, "--out", "run", "--log", "run.jsonl", "--save", "sync"]],
         cwd=program.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**environment(), "FAULT_IN": "step_", "FAULT_DO": "term", "FAULT_AT": "5"})
     messages = process.communicate(timeout=SECONDS_TO_END)[1]

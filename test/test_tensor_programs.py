@@ -18,7 +18,7 @@ import sys
 from runner import Skip, expect
 from test_checkpoint_programs import QUIET, TINY, wait_for, with_flags
 from test_exchange_programs import transformers
-from test_programs import ROOT, read_safetensors, run_program_tests
+from test_programs import ROOT, read_checkpoint, run_program_tests
 from test_rank_programs import (RUN, SECONDS_TO_END, close, environment, expect_equal_runs, expect_interrupted, mpirun,
                                 require_mpi, steps)
 
@@ -128,12 +128,6 @@ def test_fewer_rows_than_ranks_have_the_scores_of_one_rank(program):
         expect_equal_logs(program, "evaluate" + layout.name, "evaluate.jsonl")
 
 
-def tensors(checkpoint):
-    """The bytes of all tensors of a checkpoint."""
-    return {name: data for file in ("model.safetensors", "optimizer.safetensors")
-            for name, data in read_safetensors(checkpoint / file).items()}
-
-
 def test_a_checkpoint_resumes_with_other_tensor_ranks(program):
     require_mpi(program)
     run = [*MODEL, "--dropout", 0.1, "--steps", 8]
@@ -164,13 +158,13 @@ def test_a_state_that_is_loaded_and_saved_has_the_same_bits(program):
     folder = program.folder
     saver, loaders = LAYOUTS[1], (Layout(4, 4, 0, SEQUENCE), Layout(2, 2, 0, SEQUENCE + "=false"), Layout(2, 1, 3))
     saver.run(program, *run, "--out", "run", "--stop-after", skipped - 1)
-    saved = tensors(folder / f"run/step_{skipped - 1:06}")
+    saved = read_checkpoint(folder / f"run/step_{skipped - 1:06}")
     expect(any(any(data) for name, data in saved.items() if name.startswith("first_moment")), "no moments")
     for layout in loaders:
         shutil.copytree(folder / "run", folder / layout.name, symlinks=True)
         layout.run(program, "--out", layout.name, "--resume", "--stop-after", 1, "--log", layout.name + ".jsonl")
         expect(steps(program, layout.name + ".jsonl")[-1]["grad_norm"] is None, f"step {skipped} does not overflow")
-        expect(tensors(folder / layout.name / f"step_{skipped:06}") == saved, f"{layout.name}: other bits")
+        expect(read_checkpoint(folder / layout.name / f"step_{skipped:06}") == saved, f"{layout.name}: other bits")
 
 
 def test_transformers_loads_a_checkpoint_of_tensor_ranks(program):
