@@ -3,7 +3,7 @@
 // are all moments at which a kill or a full disk can occur. Environment variables:
 //
 //   FAULT_IN    the text; relative paths are used as they are, descriptors by their full path
-//   FAULT_AT    n, counted from 1; in the style of "1 3", several calls have the fault
+//   FAULT_AT    n, counted from 1; in the style of "1 3", several calls have the fault; "all"
 //   FAULT_DO    kill: SIGKILL before the call.
 //               tear: SIGKILL after half of a write, or before any other call.
 //               full: the call and all later calls that take space fail with ENOSPC.
@@ -130,7 +130,7 @@ Fault next_fault(const char* call, const std::string& path, bool takes_space,
   append_to_list(call, path);
   if (action == "full")
     return first_fault > 0 && number >= first_fault && takes_space ? Fault::fail : Fault::none;
-  if (!has_word(fault_calls, std::to_string(number))) return Fault::none;
+  if (fault_calls != "all" && !has_word(fault_calls, std::to_string(number))) return Fault::none;
   if (action == "once") return takes_space ? Fault::fail : Fault::none;
   if (action == "kill") raise(SIGKILL);
   if (error_of_fault() != 0) return Fault::fail;

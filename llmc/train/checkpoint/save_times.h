@@ -5,8 +5,8 @@
 
 namespace llmc {
 
-// Milliseconds of a save: until tensors that no rank has whole are gathered, until the others are in
-// host memory, and until the files are durable.
+// Milliseconds of a save: until tensors that no rank has whole are gathered, until the others are
+// in host memory, and until the files are durable.
 struct SaveTimes {
   double gather_ms = 0, copy_ms = 0, write_ms = 0;
 };

@@ -1,12 +1,13 @@
 #include <chrono>
+#include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
 #include "llmc/comm/bootstrap.h"
+#include "llmc/io/checkpoint/pending_directory.h"
 #include "llmc/train/checkpoint/shared_disk.h"
 
 namespace llmc {
@@ -14,22 +15,7 @@ namespace llmc {
 namespace {
 
 // A file system of a network may show a new file of another machine only after a while.
-constexpr std::chrono::seconds kPatience{10};
-
-// A file of this rank, removed at the end.
-class Probe {
- public:
-  explicit Probe(const std::filesystem::path& path) : path_(path) { write_file(path_, "probe"); }
-  ~Probe() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  Probe(const Probe&) = delete;
-  Probe& operator=(const Probe&) = delete;
-
- private:
-  std::filesystem::path path_;
-};
+constexpr std::chrono::seconds kPatience{5};
 
 // Throws unless the file that the rank on `writer` wrote appears here.
 void require_visible(const std::filesystem::path& path, const std::string& writer) {
@@ -50,17 +36,20 @@ void require_visible(const std::filesystem::path& path, const std::string& write
 
 void require_shared_disk(const std::filesystem::path& directory, Exchange& exchange) {
   if (exchange.ranks() == 1) return;
-  const std::string stem = exchange.broadcast(temporary_name(directory / "probe").string());
-  const auto probe_of = [&](std::size_t rank) { return stem + "-" + std::to_string(rank); };
   const std::vector<std::string> machines = exchange.gather_texts(machine_text());
-  std::optional<Probe> own;
+  std::optional<PendingDirectory> pending;  // removed at the end, or by the next save
   exchange.together([&] {
-    if (exchange.first()) own.emplace(probe_of(0));
+    if (exchange.first()) pending.emplace(directory / "probe");
+  });
+  const std::filesystem::path probes = exchange.broadcast(pending ? pending->path().string() : "");
+  const auto probe_of = [&](std::size_t rank) { return probes / ("rank-" + std::to_string(rank)); };
+  exchange.together([&] {
+    if (exchange.first()) write_file(probe_of(0), "probe");
   });
   exchange.together([&] {
     if (exchange.first()) return;
     require_visible(probe_of(0), machines[0]);
-    own.emplace(probe_of(static_cast<std::size_t>(exchange.rank())));
+    write_file(probe_of(static_cast<std::size_t>(exchange.rank())), "probe");
   });
   exchange.together([&] {
     for (std::size_t rank = 1; exchange.first() && rank < machines.size(); ++rank) {
