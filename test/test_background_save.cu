@@ -14,6 +14,7 @@
 
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/models/gpt2/gpt2_parameters.h"
+#include "llmc/plan/snapshot_memory.h"
 #include "llmc/train/checkpoint/background_save.h"
 #include "llmc/train/checkpoint/saved_tensors.h"
 #include "test/state_rig.h"
@@ -93,6 +94,11 @@ void save_and_load(const Layout& a, const Layout& b) {
   std::vector<float> saved;
   on_ranks<T>(a, kVocabulary, [&](Rank<T>& rank) {
     train(rank, samples_below(kVocabulary), 1);
+    RunConfig plan = rank.config;
+    plan.output.out = "out";
+    plan.output.save = SaveMode::async;
+    const StateSnapshot snapshot(rank.state(), {}, {}, rank.stream());
+    CHECK(snapshot.bytes() == snapshot_bytes(plan)[static_cast<std::size_t>(rank.exchange.rank())]);
     save_with_all_ranks(rank, by_all.parent_path(), position);
     save_checkpoint(by_one.parent_path(), to_huggingface(rank.config.shape, {}), position, 1,
                     rank.state(), rank.stream());

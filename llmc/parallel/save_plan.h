@@ -18,6 +18,9 @@
 
 namespace llmc {
 
+// Bytes of weights from which on one more rank helps to write them.
+inline constexpr std::int64_t kWriterShare = 16 << 20;
+
 struct SavePlan {
   struct Weight {
     const ParameterSpec* spec;
@@ -29,6 +32,8 @@ struct SavePlan {
   };
   std::vector<Weight> weights;  // in the order of the table
   std::vector<Moment> moments;  // the same, with one or more per parameter that learns
+
+  std::vector<std::int64_t> bytes;  // that each rank writes, and copies into host memory before
 
   // The ranks that write weights, and those that write moments, ascending.
   std::vector<int> weight_writers() const { return writers(weights); }
@@ -51,6 +56,8 @@ namespace save_plan_detail {
 class Dealer {
  public:
   explicit Dealer(int ranks) : bytes_(static_cast<std::size_t>(ranks)) {}
+
+  const std::vector<std::int64_t>& bytes() const { return bytes_; }
 
   int deal(const std::vector<int>& candidates, std::int64_t bytes) {
     const int rank = *std::ranges::min_element(
@@ -87,8 +94,8 @@ inline std::vector<int> ranks_with_shard(const Mesh& mesh, int pipeline, int sha
 
 }  // namespace save_plan_detail
 
-// `saves(spec)`: whether the weights of a parameter are saved as a tensor of the model. `share`:
-// bytes of weights from which on another rank helps to write them.
+// `saves(spec)`: whether the weights of a parameter are saved as a tensor of the model. `share`: as
+// kWriterShare, which is the value outside tests.
 template <class Saves>
 SavePlan plan_save(const ParameterTable& table, const ShardLayout& layout, const Mesh& mesh,
                    std::int64_t share, const Saves& saves) {
@@ -124,6 +131,7 @@ SavePlan plan_save(const ParameterTable& table, const ShardLayout& layout, const
       }
     }
   }
+  plan.bytes = dealer.bytes();
   return plan;
 }
 

@@ -25,6 +25,7 @@
 #include "llmc/plan/offload_traffic.h"
 #include "llmc/plan/plan_text.h"
 #include "llmc/plan/schedule_dump.h"
+#include "llmc/plan/snapshot_memory.h"
 #include "llmc/plan/step_traffic.h"
 
 namespace llmc {
@@ -177,6 +178,21 @@ std::string memory_lines(const std::vector<MemoryPlan::Segment>& segments) {
   return text + "  in all: " + with_mebibytes(total) + "\n";
 }
 
+// The host memory for a save next to training, if there is any.
+std::string snapshot_text(const RunConfig& config) {
+  const std::vector<std::int64_t> ranks = snapshot_bytes(config);
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[first] == ranks[last + 1]) ++last;
+    if (ranks[first] > 0) {
+      text += "  " + ranks_text(first, last) + ": " + with_mebibytes(ranks[first]) + "\n";
+    }
+    first = last + 1;
+  }
+  return text.empty() ? "" : "host memory for a checkpoint (--save async):\n" + text;
+}
+
 // A paragraph per group of neighbouring ranks with equal memory, then what a rank sends.
 std::string plan_text(const RunConfig& config) {
   const ParameterTable table = gpt2_parameters(config.shape);
@@ -189,7 +205,7 @@ std::string plan_text(const RunConfig& config) {
     text += ranks_text(first, last) + ":\n" + memory_lines(ranks[first]);
     first = last + 1;
   }
-  if (config.training()) text += offload_text(config);
+  if (config.training()) text += snapshot_text(config) + offload_text(config);
   if (!config.training() || ranks.size() == 1) return text;
   return text + traffic_text(config, planned_traffic(config));
 }

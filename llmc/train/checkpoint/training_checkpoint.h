@@ -15,6 +15,7 @@
 #include "llmc/io/tokenizer/tokenizer_interface.h"
 #include "llmc/models/frozen_file.h"
 #include "llmc/parallel/run_state.h"
+#include "llmc/parallel/save_plan.h"
 #include "llmc/train/checkpoint/save_times.h"
 #include "llmc/train/run_position.h"
 
@@ -30,7 +31,7 @@ struct CheckpointOptions {
   // With an adapter, only that is saved, in the files of PEFT (io/checkpoint/adapter_files.h).
   const AdapterConfig* adapter = nullptr;
   // If all ranks write: bytes of weights from which on one more rank writes some of them.
-  std::int64_t writer_share = 16 << 20;
+  std::int64_t writer_share = kWriterShare;
   SaveTimes* times = nullptr;  // of save_checkpoint() on this rank, or null
 };
 
