@@ -16,8 +16,9 @@ import subprocess
 import sys
 
 from runner import Skip, expect
+from stored_tensors import read_safetensors
 from test_infer_programs import SHAPE, generate, model
-from test_programs import ROOT, TEXT, read_safetensors, run_program_tests
+from test_programs import ROOT, TEXT, run_program_tests
 
 TEXT_FLAGS = ["-p", "The king", "-n", 20, "--seed", 3]
 FIXTURES = ROOT / "test/oracle/fixtures/adapters"

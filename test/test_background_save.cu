@@ -191,7 +191,7 @@ TEST_SUITE("background save") {
     }
   }
 
-  TEST_CASE("training goes on while files are written, and does not change them") {
+  TEST_CASE("training continues while files are written, and does not change them") {
     if (tiny_shapes()) return;
     const TemporaryDirectory folder;
     const Layout layout = with_pipeline(layout_of(8, 2, 2, 2), 2);

@@ -16,7 +16,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from runner import Skip, expect
-from test_programs import ROOT, run_program_tests, same_state
+from stored_tensors import same_state
+from test_programs import ROOT, run_program_tests
 
 # Kinds of arithmetic, as flags of train_gpt2. In each, a resumed run must equal the uninterrupted run
 # bit for bit.

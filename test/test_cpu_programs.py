@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 from runner import Skip, expect, run_tests
-from test_programs import Program, same_state
+from stored_tensors import same_state
+from test_programs import Program
 
 # Products, gradients against fp64 and PyTorch, and 50 steps of training.
 SUITES = "matmul,host matrix library,model,training"

@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from runner import expect, run_unprivileged  # noqa: E402
-from test_programs import SMALL, TEXT, Program, run_program_tests, same_state, write_bin  # noqa: E402
+from stored_tensors import same_state  # noqa: E402
+from test_programs import SMALL, TEXT, Program, run_program_tests, write_bin  # noqa: E402
 
 QUIET = ["--eval-every", 0, "--sample-every", 0]
 END = 256  # the id of <|endoftext|> in the byte tokenizer

@@ -13,8 +13,9 @@ import subprocess
 import sys
 
 from runner import Skip, expect
+from stored_tensors import read_safetensors
 from test_checkpoint_programs import QUIET, TINY, finish, start, with_flags
-from test_programs import DATA, read_safetensors, run_program_tests
+from test_programs import DATA, run_program_tests
 
 
 # ---- models of other programs --------------------------------------------------------------

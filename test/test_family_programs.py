@@ -18,10 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "oracle"))
 import family  # noqa: E402
 import greedy  # noqa: E402
 from runner import Skip, expect  # noqa: E402
+from stored_tensors import read_safetensors, same_state  # noqa: E402
 from test_checkpoint_programs import QUIET, with_flags  # noqa: E402
 from test_infer_programs import expect_equal_text, generate  # noqa: E402
 from test_pipeline_programs import planned_bytes  # noqa: E402
-from test_programs import Program, read_safetensors, run_program_tests, same_state  # noqa: E402
+from test_programs import Program, run_program_tests  # noqa: E402
 from test_rank_programs import expect_equal_runs, mpirun, require_mpi  # noqa: E402
 
 TRAIN = ["--train", "family.txt", "--val", "family.txt", *QUIET]

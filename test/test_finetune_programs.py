@@ -11,7 +11,8 @@ import subprocess
 import sys
 
 from runner import expect
-from test_programs import read_safetensors, run_program_tests, same_state
+from stored_tensors import read_safetensors, same_state
+from test_programs import run_program_tests
 from test_rank_programs import mpirun, require_mpi
 
 QUIET = ["--eval-every", 0, "--sample-every", 0, "--peak-tflops", 1]

@@ -11,7 +11,8 @@ import os
 import sys
 
 from runner import expect
-from test_programs import Program, read_safetensors, run_program_tests
+from stored_tensors import read_safetensors
+from test_programs import Program, run_program_tests
 from test_rank_programs import mpirun
 
 IS_LONG = os.environ.get("LLMC_LONG", "0") not in ("", "0")

@@ -19,8 +19,9 @@ from pathlib import Path
 from manifest_seal import reseal
 from resume_cases import CASES, NOTHING
 from runner import Skip, expect
+from stored_tensors import same_state
 from test_exchange_programs import write_llmc_model
-from test_programs import ROOT, TEXT, Program, run_program_tests, same_state, write_bin
+from test_programs import ROOT, TEXT, Program, run_program_tests, write_bin
 
 TABLE = ROOT / "llmc/train/RESUMING.md"
 SIZES = "--layers 1 --heads 1 --channels 8 --context 16 --batch-size 2"

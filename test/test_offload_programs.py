@@ -20,8 +20,9 @@ import sys
 import time
 
 from runner import Skip, expect
+from stored_tensors import same_state
 from test_checkpoint_programs import finish, start, wait_for
-from test_programs import run_program_tests, same_state
+from test_programs import run_program_tests
 
 QUIET = ["--eval-every", 0, "--sample-every", 0, "--peak-tflops", 1]
 SMALL = ["--train", "text.txt", "--layers", 3, "--heads", 2, "--channels", 32, "--context", 32, "--batch-size", 2,

@@ -13,8 +13,9 @@ import subprocess
 import sys
 
 from runner import expect
+from stored_tensors import read_checkpoint
 from test_checkpoint_programs import wait_for, with_flags
-from test_programs import read_checkpoint, run_program_tests
+from test_programs import run_program_tests
 from test_rank_programs import (RUN, SECONDS_TO_END, close, environment, expect_equal_runs, expect_interrupted, mpirun,
                                 require_mpi, steps)
 from test_tensor_programs import MODEL as TWO_LAYERS

@@ -7,7 +7,6 @@ Prints `ok NAME`, `FAILED NAME: reason` or `[skipped] NAME: reason` for each tes
 `N passed, N failed, N skipped`; exits with 1 if a test failed.
 """
 import json
-import math
 import os
 import re
 import struct
@@ -16,6 +15,7 @@ import sys
 from pathlib import Path
 
 from runner import Skip, expect, run_tests
+from stored_tensors import same_state
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("LLMC_DATA", ROOT.parent / "shared" / "data"))
@@ -51,48 +51,6 @@ class Program:
         checkpoints, which have times."""
         lines = map(json.loads, (self.folder / name).read_text().splitlines())
         return [line for line in lines if (settings or "run" not in line) and (saves or "saved" not in line)]
-
-
-def read_safetensors(path):
-    data = Path(path).read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + length])
-    header.pop("__metadata__", None)
-    return {name: data[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]]
-            for name, t in header.items()}
-
-
-def copy_slice(part, data, whole):
-    """Copies the elements of a slice in a manifest, of four bytes each, to their places in the whole tensor."""
-    axes, offset, extent = part.get("view", part["shape"]), part["offset"], part["extent"]
-    begin, end = part["range"]
-    row = extent[-1]
-    for first in range(begin // row * row, end, row):  # rows of the box
-        low, high, rest, place, stride = max(first, begin), min(first + row, end), first // row, offset[-1], axes[-1]
-        for axis in reversed(range(len(axes) - 1)):
-            place += (offset[axis] + rest % extent[axis]) * stride
-            rest, stride = rest // extent[axis], stride * axes[axis]
-        at = 4 * (place + low - first)
-        whole[at:at + 4 * (high - low)] = data[4 * (low - begin):4 * (high - begin)]
-
-
-def read_checkpoint(folder):
-    """The bytes of all tensors of a checkpoint, whatever files and slices have them."""
-    tensors = {}
-    for file in json.loads((folder / "manifest.json").read_text())["files"]:
-        if not file["name"].endswith(".safetensors"):
-            continue
-        stored = read_safetensors(folder / file["name"])
-        for part in file.get("slices", []):
-            size = 4 * math.prod(part["shape"])
-            copy_slice(part, stored.pop(part.get("stored", part["name"])),
-                       tensors.setdefault(part["name"], bytearray(size)))
-        tensors |= stored
-    return tensors
-
-
-def same_state(a, b):
-    return read_checkpoint(a) == read_checkpoint(b)
 
 
 # ---- valid use -----------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 from runner import Skip, expect
-from test_programs import ROOT, Program, run_program_tests, same_state
+from stored_tensors import same_state
+from test_programs import ROOT, Program, run_program_tests
 from test_rank_programs import environment, require_mpi
 
 sys.path.insert(0, str(ROOT / "dev/experiments"))

@@ -15,8 +15,9 @@ import time
 
 from manifest_seal import reseal
 from runner import Skip, expect
+from stored_tensors import same_state
 from test_checkpoint_programs import QUIET, TINY, build_fault_library, wait_for, with_flags
-from test_programs import ROOT, run_program_tests, same_state
+from test_programs import ROOT, run_program_tests
 
 RUN = ROOT / "scripts/run.sh"
 # A tiny eps would turn differences of rounding into steps of +-lr.

@@ -16,8 +16,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from runner import expect
+from stored_tensors import read_checkpoint
 from test_checkpoint_programs import build_fault_library, contents, finish, names, start, with_flags
-from test_programs import ROOT, read_checkpoint, run_program_tests
+from test_programs import ROOT, run_program_tests
 from test_rank_programs import RUN, SECONDS_TO_END, TRAIN, environment, expect_equal_runs, mpirun, require_mpi
 
 LONG = os.environ.get("LLMC_LONG")

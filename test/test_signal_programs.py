@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 from runner import Skip, expect
+from stored_tensors import same_state
 from test_checkpoint_programs import QUIET, TINY, build_library, finish, names, start, wait_for, with_flags
-from test_programs import run_program_tests, same_state
+from test_programs import run_program_tests
 from test_rank_programs import launch, mpirun, require_mpi
 
 STOP_SIGNALS = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]

@@ -16,8 +16,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from runner import expect
+from stored_tensors import same_state
 from test_checkpoint_programs import QUIET, TINY, finish, start, wait_for
-from test_programs import run_program_tests, same_state
+from test_programs import run_program_tests
 
 # Validation, samples and saves take most of the time of this run, so that random moments hit them.
 STEPS = 40

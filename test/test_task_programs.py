@@ -11,7 +11,8 @@ import sys
 
 from runner import expect
 from task_samples import LABELS, QUIET, SIZES, labelled, write_lines
-from test_programs import read_safetensors, run_program_tests
+from stored_tensors import read_safetensors
+from test_programs import run_program_tests
 
 TRAINING = ["--batch-size", 8, *QUIET]
 CLASSIFY = ["--task", "classify", *TRAINING]

@@ -13,8 +13,9 @@ import sys
 
 from runner import expect
 from task_samples import SIZES, labelled, questions, write_lines
+from stored_tensors import read_safetensors, same_state
 from test_exchange_programs import transformers
-from test_programs import read_safetensors, run_program_tests, same_state
+from test_programs import run_program_tests
 from test_rank_programs import expect_equal_runs, mpirun
 from test_task_programs import CLASSIFY, DATA, QUIET, classifier, config_of, confusion, evaluate, language_model, records, samples
 

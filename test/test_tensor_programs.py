@@ -16,9 +16,10 @@ import subprocess
 import sys
 
 from runner import Skip, expect
+from stored_tensors import read_checkpoint
 from test_checkpoint_programs import QUIET, TINY, wait_for, with_flags
 from test_exchange_programs import transformers
-from test_programs import ROOT, read_checkpoint, run_program_tests
+from test_programs import ROOT, run_program_tests
 from test_rank_programs import (RUN, SECONDS_TO_END, close, environment, expect_equal_runs, expect_interrupted, mpirun,
                                 require_mpi, steps)
 

@@ -63,7 +63,7 @@ enum class Task { lm, classify, chat };
 enum class KeepBestBy { loss, macro_f1 };
 
 // Who writes checkpoints: rank 0, while all ranks wait, or each rank its part on a thread of its
-// own, while training goes on.
+// own, while training continues.
 enum class SaveMode { sync, async };
 
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.

@@ -109,7 +109,7 @@ Settings<TrainProgram> checkpoint_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.output.save); },
        .help =
            "sync: rank 0 writes a checkpoint while training waits; async: each rank copies its "
-           "part into host memory and writes it while training goes on, which needs a disk that "
+           "part into host memory and writes it while training continues, which needs a disk that "
            "all ranks share",
        .fallback = {"async with several ranks, and on a GPU; otherwise sync",
                     [](const Resolution<TrainProgram>& r) {

@@ -1,30 +1,20 @@
-// The state of a training run in one dtype (run_state.h), and the optimizer step over it. Of the
-// part of the model that its tensor rank has, a rank keeps what the shard layout gives it
-// (parallel/shard_layout.h); one rank keeps everything. Frozen parameters have only weights.
+// The state of a training run in one dtype (run_state.h): what this rank keeps (kept_state.h), the
+// loss, and the optimizer step over it.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <type_traits>
-#include <vector>
 
 #include "llmc/device/device.h"
 #include "llmc/models/engine.h"
-#include "llmc/models/round_weight.h"
 #include "llmc/nn/memory_plan.h"
 #include "llmc/nn/parameter_source.h"
 #include "llmc/nn/parameter_table.h"
-#include "llmc/ops/convert.h"
-#include "llmc/parallel/base_codes.h"
-#include "llmc/parallel/initial_values.h"
-#include "llmc/parallel/optimizer_step.h"
-#include "llmc/parallel/part_collector.h"
+#include "llmc/parallel/kept_state.h"
 #include "llmc/parallel/run_state.h"
 #include "llmc/parallel/sharded_parameters.h"
-#include "llmc/parallel/state_chunks.h"
-#include "llmc/parallel/weight_buckets.h"
 
 namespace llmc {
 
@@ -38,26 +28,10 @@ class TrainingState final : public RunState {
   // only the weights and the loss. `table` and `context` must outlive the state.
   TrainingState(const ParameterTable& table, const RunShape& shape, Context& context,
                 MemoryPlan& plan)
-      : table_(table),
-        ranks_(context.ranks),
-        layout_(table, shape.zero_stage, ranks_.mesh().shard_ranks,
-                ranks_.mesh().shard_rank(ranks_.rank())),
-        training_(shape.training),
-        chunks_(context),
-        weights_(layout_, context, shape.offload.parameters, plan),
-        codes_(table, context, plan),
-        collector_(layout_, ranks_, shape.offload.chunk, plan) {
-    plan.reserve("staging", loss_, 1);
-    std::vector<const StateBytes*> arrays = {&weights_.kept()};
-    if (training_) {
-      optimizer_ = std::make_unique<OptimizerStep<T>>(table, layout_, shape, context, weights_,
-                                                      chunks_, plan);
-      const auto others = optimizer_->arrays_of_update();
-      arrays.insert(arrays.end(), others.begin(), others.end());
-    }
-    chunks_.reserve(std::min(shape.offload.chunk, layout_.shard_size()), arrays, plan);
-    source_ = std::make_unique<ShardedParameters<T>>(
-        weights_, codes_, training_ ? &optimizer_->gradients() : nullptr, context.stream);
+      : table_(table), ranks_(context.ranks), kept_(table, shape, context, plan) {
+    source_ = std::make_unique<ShardedParameters<T>>(kept_.weights(), kept_.codes(),
+                                                     shape.training ? &kept_.gradients() : nullptr,
+                                                     context.stream);
   }
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
@@ -65,14 +39,9 @@ class TrainingState final : public RunState {
   // Sets everything to zero, including gaps and padding, which stay zero. Only the loss scale of
   // fp16 starts at kInitialLossScale. Call after plan.allocate().
   void clear(Stream& stream) {
-    clear(weights_.kept(), stream);
-    codes_.clear(stream);
-    fill_zero(loss_.data, 1, stream);
-    if (!training_) return;
-    if (!std::is_same_v<T, float>) clear(optimizer_->master(), stream);
-    optimizer_->begin_step(1, stream);
-    clear(optimizer_->first_moment(), stream);
-    clear(optimizer_->second_moment(), stream);
+    kept_.clear(stream);
+    if (!kept_.training()) return;
+    kept_.optimizer().begin_step(1, stream);
     set_optimizer_state(initial_optimizer_state(kInitialLossScale), stream);
   }
 
@@ -84,62 +53,56 @@ class TrainingState final : public RunState {
 
   void initialise(std::uint64_t seed, Stream& stream, bool only_added = false) override {
     for (const ParameterSpec& spec : table().specs()) {
-      if (spec.is_held && (is_added(spec) || !only_added)) initialise(spec, seed, stream);
+      if (!spec.is_held || (only_added && !is_added(spec))) continue;
+      kept_.initialise(spec, seed, stream);
     }
-    weights_.all_gather(stream, true);
+    kept_.weights().all_gather(stream, true);
   }
 
   void enable_stochastic_rounding(std::uint64_t seed) override {
-    optimizer_->enable_stochastic_rounding(seed);
+    kept_.optimizer().enable_stochastic_rounding(seed);
   }
 
   ParameterSource& source() { return *source_; }
   Dtype dtype() const override { return kDtypeOf<T>; }
   const ParameterTable& table() const override { return table_; }
-  const ShardLayout& layout() const override { return layout_; }
+  const ShardLayout& layout() const override { return kept_.layout(); }
   const Ranks& ranks() const override { return ranks_; }
-  Tensor<float, 1> loss() const override { return loss_; }
+  Tensor<float, 1> loss() const override { return kept_.loss(); }
   const float* loss_scale() const override {
-    return std::is_same_v<T, fp16> && training_ ? &optimizer_->state().data->loss_scale : nullptr;
+    return std::is_same_v<T, fp16> && kept_.training() ? &kept_.optimizer().state().data->loss_scale
+                                                       : nullptr;
   }
 
   // ---- a step ----
 
   void begin_step(Stream& stream, std::int64_t micro_batches = 1) override {
-    const ProfileScope scope("zero gradients", stream, memory_traffic(gradients().kept().tensor()));
-    optimizer_->begin_step(micro_batches, stream);
-    fill_zero(loss_.data, 1, stream);
+    const ProfileScope scope("zero gradients", stream,
+                             memory_traffic(kept_.gradients().kept().tensor()));
+    kept_.optimizer().begin_step(micro_batches, stream);
+    fill_zero(kept_.loss().data, 1, stream);
   }
 
   void finish_gradients(Stream& stream) override {
     if (ranks_.single()) return;
-    ranks_.communicate(stream, [&] { ranks_.data().all_reduce(loss_, ranks_.stream()); });
-    if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(loss_, stream);
-    gradients().finish();
+    ranks_.communicate(stream, [&] { ranks_.data().all_reduce(kept_.loss(), ranks_.stream()); });
+    if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(kept_.loss(), stream);
+    kept_.gradients().finish();
   }
 
   void apply_gradients(const OptimizerOptions& options, double learning_rate,
                        Stream& stream) override {
     const ProfileScope scope("optimizer", stream);
-    optimizer_->apply(options, learning_rate, loss_, stream);
-    weights_.all_gather(stream);
+    kept_.optimizer().apply(options, learning_rate, kept_.loss(), stream);
+    kept_.weights().all_gather(stream);
   }
 
   void restore_rounding(Stream& stream) override {
     if constexpr (!std::is_same_v<T, float>) {
       const std::int32_t updates = optimizer_state(stream).updates;
-      if (!optimizer_->rounds_stochastically() || updates == 0) return;
-      for (const ParameterSpec& spec : table().specs()) {
-        if (!spec.is_held || !spec.trainable) continue;
-        const OwnedPart part = layout_.own_part(spec);
-        chunks_.run({{weights_operand(part, Use::write), master_operand(part, Use::read)}},
-                    part.size, [&](const auto& data, std::int64_t first, std::int64_t n) {
-                      stochastic_convert(
-                          static_cast<T*>(data[0]), static_cast<const float*>(data[1]), n,
-                          optimizer_->rounding_of(spec, part.first + first), updates, stream);
-                    });
-      }
-      weights_.all_gather(stream);
+      if (!kept_.optimizer().rounds_stochastically() || updates == 0) return;
+      kept_.round_masters(updates, stream);
+      kept_.weights().all_gather(stream);
     }
   }
 
@@ -147,298 +110,67 @@ class TrainingState final : public RunState {
 
   void require_representable(const ParameterSpec& spec,
                              std::span<const float> values) const override {
-    llmc::require_representable<T>(spec, values);
+    kept_.require_representable(spec, values);
   }
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) override {
-    require_representable(spec, {values, static_cast<std::size_t>(spec.size())});
-    const ElementRange kept = kept_weights(spec);
-    set_kept_weights(spec, part_of(spec, kept, values).data(), stream);
+    kept_.set_weight(spec, values, stream);
   }
   ElementRange kept_weights(const ParameterSpec& spec) const override {
-    if (!spec.is_held) return {};
-    if (spec.is_code || !layout_.shards_weights()) return {0, spec.part.size()};
-    return kept_moments(spec);
+    return kept_.kept_weights(spec);
   }
   void set_kept_weights(const ParameterSpec& spec, const float* values, Stream& stream) override {
-    const ElementRange kept = kept_weights(spec);
-    if (kept.count == 0) return;
-    llmc::require_representable<T>(spec, {values, static_cast<std::size_t>(kept.count)},
-                                   [&](std::int64_t i) { return spec.part.index(kept.first + i); });
-    if (spec.is_code) return codes_.set(spec, values, stream);
-    if constexpr (std::is_same_v<T, float>) {
-      set_weights_in_use(spec, kept, values, stream);
-    } else {
-      if (has_master(spec)) {
-        const OwnedPart own = layout_.own_values(spec);
-        const float* const master = values + (own.size > 0 ? own.first - kept.first : 0);
-        set(optimizer_->master(), own.shard_offset, master, own.size, stream);
-      }
-      std::vector<T> rounded(static_cast<std::size_t>(kept.count));
-      for (std::size_t i = 0; i < rounded.size(); ++i) rounded[i] = from_float<T>(values[i]);
-      set_weights_in_use(spec, kept, rounded.data(), stream);
-    }
-    weights_.forget();
+    kept_.set_kept_weights(spec, values, stream);
   }
   void set_moments(const ParameterSpec& spec, const float* first, const float* second,
                    Stream& stream) override {
-    if (!spec.is_held || !spec.trainable) return;
-    const ElementRange kept = kept_moments(spec);
-    const auto own = [&](const float* values) {
-      return values == nullptr ? std::vector<float>() : part_of(spec, kept, values);
-    };
-    set_kept_moments(spec, first == nullptr ? nullptr : own(first).data(),
-                     second == nullptr ? nullptr : own(second).data(), stream);
+    kept_.set_moments(spec, first, second, stream);
   }
   ElementRange kept_moments(const ParameterSpec& spec) const override {
-    if (!spec.is_held) return {};
-    const OwnedPart own = layout_.own_values(spec);
-    return {own.first, own.size};
+    return kept_.kept_moments(spec);
   }
   void set_kept_moments(const ParameterSpec& spec, const float* first, const float* second,
                         Stream& stream) override {
-    const OwnedPart own = layout_.own_values(spec);
-    const auto set_moment = [&](StateArray<float>& moments, const float* values) {
-      if (values != nullptr) set(moments, own.shard_offset, values, own.size, stream);
-    };
-    if (!spec.is_held || !spec.trainable) return;
-    set_moment(optimizer_->first_moment(), first);
-    set_moment(optimizer_->second_moment(), second);
+    kept_.set_kept_moments(spec, first, second, stream);
   }
-
   bool keeps_whole_weight(const ParameterSpec& spec) const override {
-    const bool is_split = spec.part.split && ranks_.mesh().tensor_ranks > 1;
-    const bool in_use = std::is_same_v<T, float> || !saves_master(spec);
-    return !is_split && !(in_use ? layout_.shards_weights() : layout_.shards() > 1);
+    return kept_.keeps_whole_weight(spec);
   }
   void collect_weight(const ParameterSpec& spec, int root, float* values, Stream& stream) override {
-    if (spec.is_code) {
-      if (ranks_.rank() == root) codes_.get(spec, values, stream);
-    } else if (keeps_whole_weight(spec) && ranks_.mesh().pipeline_rank(root) == spec.first_holder) {
-      if (ranks_.rank() == root) copy_whole_weight(spec, values, stream);
-    } else if (saves_master(spec)) {
-      collect<float>(spec, root, values, stream,
-                     [&](const OwnedPart& part) { return master_operand(part, Use::read); });
-    } else {
-      collect<T>(spec, root, values, stream,
-                 [&](const OwnedPart& part) { return weights_operand(part, Use::read); });
-    }
+    kept_.collect_weight(spec, root, values, stream);
   }
   void get_gradient(const ParameterSpec& spec, float* values, Stream& stream) override {
-    if (!spec.trainable) return set_zeros(spec, values);
-    collect<float>(spec, 0, values, stream, [&](const OwnedPart& part) {
-      return StateOperand{&gradients().kept(), gradients().begin(part), Use::read};
-    });
+    kept_.get_gradient(spec, values, stream);
   }
   void get_moments(const ParameterSpec& spec, float* first, float* second,
                    Stream& stream) override {
-    if (!spec.trainable) {
-      set_zeros(spec, first);
-      return set_zeros(spec, second);
-    }
-    const auto get_moment = [&](StateArray<float>& moments, float* values) {
-      if (values == nullptr) return;
-      collect<float>(spec, 0, values, stream, [&](const OwnedPart& part) {
-        return StateOperand{&moments, part.shard_offset, Use::read};
-      });
-    };
-    get_moment(optimizer_->first_moment(), first);
-    get_moment(optimizer_->second_moment(), second);
+    kept_.get_moments(spec, first, second, stream);
   }
   void get_kept_moments(const ParameterSpec& spec, float* first, float* second,
                         Stream& stream) override {
-    if (!spec.is_held || !spec.trainable) return;
-    const OwnedPart own = layout_.own_values(spec);
-    copy_values({&optimizer_->first_moment(), own.shard_offset, Use::read}, own.size, first,
-                stream);
-    copy_values({&optimizer_->second_moment(), own.shard_offset, Use::read}, own.size, second,
-                stream);
+    kept_.get_kept_moments(spec, first, second, stream);
   }
-  void visit_kept(const VisitKept& visit_values) override {
-    const auto visit = [&](const char* kind, const ParameterSpec& spec, const StateOperand& operand,
-                           std::int64_t count, bool whole) {
-      const std::int64_t bytes = operand.array->element_bytes();
-      const auto read = [&](const auto& use) {
-        chunks_.run({{operand}}, count, [&](const auto& data, auto, std::int64_t n) {
-          use(std::span(static_cast<const std::byte*>(data[0]),
-                        static_cast<std::size_t>(n * bytes)));
-        });
-      };
-      visit_values(kind, spec, read, whole);
-    };
-    for (const ParameterSpec& spec : table().specs()) {
-      if (spec.is_code) continue;
-      const OwnedPart part = spec.is_held ? layout_.own_values(spec) : OwnedPart();
-      if (layout_.shards_weights()) {
-        visit("weights", spec, weights_operand(part, Use::read), part.size, false);
-      } else {
-        const std::int64_t begin = spec.is_held ? layout_.whole_offset(spec) : 0;
-        visit("weights", spec, {&weights_.kept(), begin, Use::read},
-              spec.is_held ? spec.part.size() : 0, true);
-      }
-      if (!spec.trainable) continue;
-      const bool whole = layout_.shards() == 1;
-      if constexpr (!std::is_same_v<T, float>) {
-        visit("master weights", spec, master_operand(part, Use::read), part.size, whole);
-      }
-      const std::int64_t begin = part.shard_offset;
-      visit("first moments", spec, {&optimizer_->first_moment(), begin, Use::read}, part.size,
-            whole);
-      visit("second moments", spec, {&optimizer_->second_moment(), begin, Use::read}, part.size,
-            whole);
-    }
-  }
+  void visit_kept(const VisitKept& visit) override { kept_.visit_kept(visit); }
   OptimizerState optimizer_state(Stream& stream) override {
     OptimizerState state{};
-    copy_to_host(&state, optimizer_->state().data, 1, stream);
+    copy_to_host(&state, kept_.optimizer().state().data, 1, stream);
     ranks_.synchronize(stream);
     return state;
   }
   void set_optimizer_state(const OptimizerState& state, Stream& stream) override {
-    copy_to_device(optimizer_->state().data, &state, 1, stream);
+    copy_to_device(kept_.optimizer().state().data, &state, 1, stream);
     stream.synchronize();
   }
   float loss_value(Stream& stream) override {
     float loss = 0;
-    copy_to_host(&loss, loss_.data, 1, stream);
+    copy_to_host(&loss, kept_.loss().data, 1, stream);
     ranks_.synchronize(stream);
     return loss;
   }
 
  private:
-  using Use = StateOperand::Use;
-
-  GradientBuckets& gradients() { return optimizer_->gradients(); }
-  // Whether a parameter has master weights. fp32 weights are their own.
-  bool has_master(const ParameterSpec& spec) const {
-    return std::is_same_v<T, float> || (training_ && spec.trainable);
-  }
-  // Those of a part that this rank owns.
-  StateOperand master_operand(const OwnedPart& part, Use use) {
-    if constexpr (std::is_same_v<T, float>) {
-      return weights_operand(part, use);
-    } else {
-      return {&optimizer_->master(), part.shard_offset, use};
-    }
-  }
-  StateOperand weights_operand(const OwnedPart& part, Use use) {
-    return {&weights_.kept(), weights_.begin(part), use};
-  }
-
-  // A store begins with zeros.
-  template <class U>
-  static void clear(StateArray<U>& array, Stream& stream) {
-    if (array.is_resident()) fill_zero(array.data(), array.size(), stream);
-  }
-
-  // Whether the weights of files are the master weights, not those in use.
-  bool saves_master(const ParameterSpec& spec) const {
-    return spec.trainable && (training_ || std::is_same_v<T, float>);
-  }
-  // Writes all of a parameter's elements, which this rank keeps.
-  void copy_whole_weight(const ParameterSpec& spec, float* values, Stream& stream) {
-    const std::int64_t n = spec.size();
-    if constexpr (std::is_same_v<T, float>) {
-      copy_values({&weights_.kept(), layout_.whole_offset(spec), Use::read}, n, values, stream);
-    } else if (saves_master(spec)) {
-      const OwnedPart own = layout_.own_values(spec);
-      copy_values(master_operand(own, Use::read), n, values, stream);
-    } else {
-      const StateOperand in_use = {&weights_.kept(), layout_.whole_offset(spec), Use::read};
-      std::vector<T> rounded(static_cast<std::size_t>(n));
-      copy_values(in_use, n, rounded.data(), stream);
-      std::ranges::transform(rounded, values, [](T x) { return to_float(x); });
-    }
-  }
-  // Copies n elements of an array to host memory.
-  template <class U>
-  void copy_values(const StateOperand& operand, std::int64_t n, U* values, Stream& stream) {
-    chunks_.run({{operand}}, n, [&](const auto& data, std::int64_t first, std::int64_t count) {
-      copy_to_host(values + first, static_cast<const U*>(data[0]), count, stream);
-      ranks_.synchronize(stream);
-    });
-  }
-
-  // Writes spec.size() numbers on rank `root`. operand(part): this rank's part, of dtype U.
-  template <class U, class Operand>
-  void collect(const ParameterSpec& spec, int root, float* values, Stream& stream,
-               const Operand& operand) {
-    collector_.collect<U>(spec, root, values, stream, [&](const OwnedPart& part, const auto& use) {
-      chunks_.run({{operand(part)}}, part.size, [&](const auto& data, std::int64_t first, auto n) {
-        use(static_cast<const U*>(data[0]), first, n);
-      });
-    });
-  }
-
-  void initialise(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
-    if (spec.is_code) return initialise_codes(spec, seed, stream);
-    const OwnedPart part = layout_.own_values(spec);
-    std::vector<StateOperand> operands = {weights_operand(part, Use::write)};
-    const bool has_own_master = has_master(spec) && !std::is_same_v<T, float>;
-    if (has_own_master) operands.push_back(master_operand(part, Use::write));
-    chunks_.run(operands, part.size, [&](const auto& data, std::int64_t first, std::int64_t n) {
-      T* const weights = static_cast<T*>(data[0]);
-      if constexpr (std::is_same_v<T, float>) {
-        fill_initial(weights, n, part.first + first, spec, seed, stream);
-      } else if (has_own_master) {
-        float* const values = static_cast<float*>(data[1]);
-        fill_initial(values, n, part.first + first, spec, seed, stream);
-        convert(weights, static_cast<const float*>(values), n, stream);
-      } else {
-        fill_initial_rounded(weights, n, part.first + first, spec, seed, stream);
-      }
-    });
-  }
-  void initialise_codes(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
-    const Buffer<float> values(spec.size());
-    fill_initial(values.data(), spec.size(), 0, spec, seed, stream);
-    std::vector<float> on_host(static_cast<std::size_t>(spec.size()));
-    copy_to_host(on_host.data(), static_cast<const float*>(values.data()), spec.size(), stream);
-    stream.synchronize();
-    codes_.set(spec, on_host.data(), stream);
-  }
-  // Writes spec.size() zeros on rank 0.
-  void set_zeros(const ParameterSpec& spec, float* values) const {
-    if (first_rank() && values != nullptr) std::fill_n(values, spec.size(), 0.0f);
-  }
-
-  // Elements of this rank's part of the parameter, of which `values` has all.
-  static std::vector<float> part_of(const ParameterSpec& spec, const ElementRange& range,
-                                    const float* values) {
-    std::vector<float> part(static_cast<std::size_t>(range.count));
-    for (std::int64_t i = 0; i < range.count; ++i) {
-      part[i] = values[spec.part.index(range.first + i)];
-    }
-    return part;
-  }
-
-  void set_weights_in_use(const ParameterSpec& spec, const ElementRange& kept, const T* values,
-                          Stream& stream) {
-    const std::int64_t begin = layout_.shards_weights() ? layout_.own_values(spec).shard_offset
-                                                        : layout_.whole_offset(spec);
-    set(weights_.kept(), begin, values, kept.count, stream);
-  }
-
-  // Copies n values to elements of an array, from `begin` on.
-  template <class U>
-  void set(StateArray<U>& array, std::int64_t begin, const U* values, std::int64_t n,
-           Stream& stream) {
-    chunks_.run({{{&array, begin, Use::write}}}, n,
-                [&](const auto& data, std::int64_t first, std::int64_t count) {
-                  copy_to_device(static_cast<U*>(data[0]), values + first, count, stream);
-                });
-    stream.synchronize();
-  }
-
   const ParameterTable& table_;
   Ranks& ranks_;
-  ShardLayout layout_;
-  bool training_;
-  StateChunks chunks_;
-  WeightBuckets<T> weights_;
-  BaseCodes codes_;
-  PartCollector collector_;
-  std::unique_ptr<OptimizerStep<T>> optimizer_;  // null: the state is not trained
-  Tensor<float, 1> loss_;
+  KeptState<T> kept_;
   std::unique_ptr<ShardedParameters<T>> source_;
 };
 

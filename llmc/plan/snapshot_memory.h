@@ -1,4 +1,4 @@
-// The host memory that ranks need for a checkpoint which they write while training goes on.
+// The host memory that ranks need for a checkpoint which they write while training continues.
 #pragma once
 
 #include <cstdint>

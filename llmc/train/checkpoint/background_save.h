@@ -1,7 +1,7 @@
-// A checkpoint that all ranks write while training goes on. Each rank takes a snapshot of its part
-// and writes it on a thread of its own, into a directory that rank 0 has created. Rank 0 writes the
-// manifest and gives the directory its name when all ranks have reported that their files are
-// durable. The directory must be on a disk that all ranks share.
+// A checkpoint that all ranks write while training continues. Each rank takes a snapshot of its
+// part and writes it on a thread of its own, into a directory that rank 0 has created. Rank 0
+// writes the manifest and gives the directory its name when all ranks have reported that their
+// files are durable. The directory must be on a disk that all ranks share.
 #pragma once
 
 #include <atomic>

@@ -94,7 +94,7 @@ class Checkpointer {
   // Throws that the state at `position` cannot be saved.
   [[noreturn]] void refuse_save(const RunPosition& position, const ElementError& error);
 
-  // What a checkpoint at `position` has in addition to the state.
+  // The parts of a checkpoint at `position` that are not the state.
   CheckpointOptions options_for(const RunPosition& position, const HuggingFaceConfig& model,
                                 std::optional<double> loss, bool only_best) const;
 
