@@ -1,0 +1,347 @@
+// Ranks that communicate over TCP, as threads of one process with sockets on the loopback
+// interface. test_tcp_ranks.py starts them as processes.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/text_list.h"
+#include "llmc/comm/tcp_address.h"
+#include "llmc/comm/tcp_bootstrap.h"
+#include "llmc/comm/tcp_world.h"
+#include "test/comm_checks.h"
+#include "test/tcp_sockets.h"
+
+using namespace llmc;
+using namespace llmc_test;
+
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+using std::chrono::milliseconds;
+
+// Calls body(rank) on a thread per rank; returns the error of each, empty if there is none.
+std::vector<std::string> run_threads(int ranks, const std::function<void(int)>& body) {
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      errors[static_cast<std::size_t>(rank)] = complaint([&] { body(rank); });
+    });
+  }
+  threads.clear();
+  return errors;
+}
+
+// Calls body(world) for each of the ranks. A rank that throws aborts, as programs do.
+std::vector<std::string> run_ranks(int ranks, milliseconds deadline,
+                                   const std::function<void(TcpWorld&)>& body) {
+  const std::vector<TcpSettings> settings = settings_of_all(ranks, free_port());
+  return run_threads(ranks, [&](int rank) {
+    std::unique_ptr<Bootstrap> bootstrap =
+        std::make_unique<TcpBootstrap>(settings[static_cast<std::size_t>(rank)]);
+    TcpWorld world(bootstrap, deadline);
+    try {
+      body(world);
+    } catch (...) {
+      world.abort(1);
+      throw;
+    }
+  });
+}
+
+std::vector<std::string> run_ranks(int ranks, const std::function<void(TcpWorld&)>& body) {
+  return run_ranks(ranks, std::chrono::minutes(1), body);
+}
+
+const std::vector<std::string> kNoErrors2 = {"", ""};
+
+// Two sockets that are connected with each other.
+std::pair<tcp::Socket, tcp::Socket> socket_pair() {
+  int ends[2] = {-1, -1};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  return {tcp::Socket(ends[0]), tcp::Socket(ends[1])};
+}
+
+// Transports of two ranks, without a world.
+struct TransportPair {
+  explicit TransportPair(milliseconds deadline = std::chrono::minutes(1)) {
+    auto [a, b] = socket_pair();
+    links[0] = all[0].add(1, std::move(a));
+    links[1] = all[1].add(0, std::move(b));
+    const tcp::TcpTransport::Waits waits{deadline, [] {}};
+    transports.push_back(std::make_unique<tcp::TcpTransport>(
+        "pair", 0, std::vector<std::shared_ptr<tcp::Link>>{nullptr, links[0]}, all[0], waits));
+    transports.push_back(std::make_unique<tcp::TcpTransport>(
+        "pair", 1, std::vector<std::shared_ptr<tcp::Link>>{links[1], nullptr}, all[1], waits));
+  }
+  tcp::Links all[2];
+  std::shared_ptr<tcp::Link> links[2];
+  std::vector<std::unique_ptr<Transport>> transports;
+};
+
+CommCall call_of(std::int64_t number, std::size_t bytes) {
+  return {.number = number,
+          .kind = CommKind::message,
+          .element = Element::byte,
+          .count = static_cast<std::int64_t>(bytes)};
+}
+
+Bytes message_of(int sender, std::size_t bytes) {
+  Bytes message(bytes);
+  std::iota(message.begin(), message.end(), static_cast<unsigned char>(sender));
+  return message;
+}
+
+// Many times what a connection holds.
+std::size_t huge_message() {
+  return (tiny_shapes() ? std::size_t{1} << 22 : std::size_t{1} << 26) + 5;
+}
+
+// The ranks are on different machines as far as they know, and reach each other by `address`.
+class OtherMachines final : public Bootstrap {
+ public:
+  OtherMachines(const TcpSettings& settings, std::string address)
+      : tcp_(settings), address_(std::move(address)) {}
+  const Places& places() const override { return tcp_.places(); }
+  std::vector<std::string> all_gather(const std::string& text) override {
+    std::vector<std::string> texts = tcp_.all_gather(text);
+    for (std::size_t rank = 0; rank < texts.size() && num_calls_ == 0; ++rank) {
+      std::vector<std::string> parts = unpack_texts(texts[rank]);
+      parts[0] = "machine " + std::to_string(rank);
+      texts[rank] = pack_texts(parts);
+    }
+    ++num_calls_;
+    return texts;
+  }
+  std::string broadcast(const std::string& name, const std::vector<int>& members,
+                        std::string bytes) override {
+    return tcp_.broadcast(name, members, std::move(bytes));
+  }
+  std::string address() const override { return address_; }
+  void check() override { tcp_.check(); }
+  void abort(int exit_code) override { tcp_.abort(exit_code); }
+
+ private:
+  TcpBootstrap tcp_;
+  std::string address_;
+  int num_calls_ = 0;
+};
+
+}  // namespace
+
+TEST_SUITE("tcp_world") {
+  TEST_CASE("calls, posts and channels of 2, 3 and 4 ranks, and of their groups") {
+    for (const int ranks : {2, 3, 4}) {
+      CAPTURE(ranks);
+      CHECK(run_ranks(ranks, [](TcpWorld& world) { check_world(world); }) ==
+            std::vector<std::string>(static_cast<std::size_t>(ranks)));
+    }
+  }
+
+  TEST_CASE("ranks of several machines listen on all addresses") {
+    const std::vector<TcpSettings> settings = settings_of_all(3, free_port());
+    const auto body = [&](int rank) {
+      std::unique_ptr<Bootstrap> bootstrap = std::make_unique<OtherMachines>(
+          settings[static_cast<std::size_t>(rank)], "127.0.0." + std::to_string(rank + 1));
+      TcpWorld world(bootstrap);
+      Stream stream;
+      check_group(*world.all(), 100, stream);
+    };
+    CHECK(run_threads(3, body) == std::vector<std::string>(3));
+  }
+
+  TEST_CASE("huge messages in both directions at once arrive, also empty ones") {
+    for (const std::size_t bytes : {huge_message(), std::size_t{0}, std::size_t{1}}) {
+      TransportPair pair;
+      const auto body = [&](int rank) {
+        const Bytes mine = message_of(rank, bytes);
+        Bytes other(bytes);
+        const Outgoing send{1 - rank, mine.data(), bytes};
+        const Incoming receive{1 - rank, other.data(), bytes};
+        pair.transports[rank]->exchange(call_of(1, bytes), {&send, 1}, {&receive, 1});
+        require(other == message_of(1 - rank, bytes), "the message is wrong");
+      };
+      CHECK(run_threads(2, body) == kNoErrors2);
+    }
+  }
+
+  TEST_CASE("posted messages outlive the transport and the world of their sender") {
+    constexpr int kMessages = 300;
+    std::atomic<bool> has_ended = false;
+    const auto size_of = [](int i) { return i == 7 ? std::int64_t{1} << 21 : i % 5 * 1000L; };
+    const auto body = [&](TcpWorld& world) {
+      Stream stream;
+      auto group = world.all();
+      if (world.rank() == 1) {
+        for (int i = 0; i < kMessages; ++i) {
+          post_and_overwrite<float>(*group, size_of(i), 0, stream);
+        }
+        group.reset();
+        has_ended = true;
+        return;
+      }
+      while (!has_ended) std::this_thread::sleep_for(milliseconds(1));
+      std::this_thread::sleep_for(milliseconds(100));
+      for (int i = 0; i < kMessages; ++i) check_receive<float>(*group, size_of(i), 1, stream);
+    };
+    CHECK(run_ranks(2, body) == kNoErrors2);
+  }
+
+  TEST_CASE("ranks that make different calls report both") {
+    const auto body = [](TcpWorld& world) {
+      Stream stream;
+      const auto group = world.all();
+      const Buffer<float> values(8);
+      fill_zero(values.data(), 8, stream);
+      group->all_reduce(make_tensor(values.data(), world.rank() == 0 ? 4 : 6), stream);
+    };
+    const std::vector<std::string> errors = run_ranks(3, body);
+    int num_both = 0;
+    for (const std::string& error : errors) {
+      CHECK(error != "");
+      num_both +=
+          contains(error, "all-reduce 1 of 4 fp32") && contains(error, "all-reduce 1 of 6 fp32");
+    }
+    CHECK(num_both > 0);
+  }
+
+  TEST_CASE("ranks that disagree on the size of a message report it") {
+    TransportPair pair;
+    const Bytes bytes(8);
+    Bytes room(9);
+    const Outgoing send{1, bytes.data(), bytes.size()};
+    pair.transports[0]->post(call_of(1, 8), send);
+    const Incoming receive{0, room.data(), room.size()};
+    CHECK(complaint([&] { pair.transports[1]->exchange(call_of(1, 8), {}, {&receive, 1}); }) ==
+          "ranks disagree on the size of a message");
+  }
+
+  TEST_CASE("the error of a rank ends all, and the others name it") {
+    for (const int failing : {0, 2}) {
+      const auto body = [&](TcpWorld& world) {
+        Stream stream;
+        const auto group = world.all();
+        group->barrier(stream);
+        if (world.rank() == failing) fail("out of paper");
+        group->barrier(stream);
+      };
+      const std::vector<std::string> errors = run_ranks(3, body);
+      for (int rank = 0; rank < 3; ++rank) {
+        const std::string& error = errors[static_cast<std::size_t>(rank)];
+        CAPTURE(error);
+        if (rank == failing) CHECK(error == "out of paper");
+        if (rank != failing) CHECK(contains(error, " has failed or ended"));
+      }
+    }
+  }
+
+  TEST_CASE("a rank that ends in the middle of a message is named") {
+    TransportPair pair;
+    const Bytes bytes = message_of(1, huge_message());
+    pair.transports[1]->post(call_of(1, bytes.size()), {0, bytes.data(), bytes.size()});
+    Bytes room(bytes.size());
+    const Incoming receive{1, room.data(), room.size()};
+    std::jthread end([&] {
+      std::this_thread::sleep_for(milliseconds(20));
+      pair.all[1].shut_down();
+    });
+    Bytes more(1);
+    const Incoming later{1, more.data(), 1};
+    const std::string error = complaint([&] {
+      pair.transports[0]->exchange(call_of(1, bytes.size()), {}, {&receive, 1});
+      pair.transports[0]->exchange(call_of(2, 1), {}, {&later, 1});
+    });
+    CHECK(contains(error, "rank 1 has failed or ended: it"));
+    CHECK(contains(error, "(group 'pair', message "));
+    const Outgoing send{1, more.data(), 1};
+    CHECK(contains(complaint([&] {
+                     for (;;) pair.transports[0]->exchange(call_of(1, 1), {&send, 1}, {});
+                   }),
+                   "rank 1 has failed or ended: "));
+  }
+
+  TEST_CASE("a rank that nothing arrives from is reported after the deadline") {
+    TransportPair pair(milliseconds(100));
+    Bytes room(4);
+    const Incoming receive{1, room.data(), room.size()};
+    CHECK(complaint([&] { pair.transports[0]->exchange(call_of(3, 4), {}, {&receive, 1}); }) ==
+          "group 'pair', message 3 of 4 bytes: nothing arrived from or left for rank 1 for 0.1 s");
+  }
+
+  TEST_CASE("a group that a rank does not make is reported after the deadline") {
+    const auto body = [](TcpWorld& world) {
+      if (world.rank() == 1) std::this_thread::sleep_for(milliseconds(1000));
+      if (world.rank() != 1) world.all("late");
+    };
+    const std::vector<std::string> errors = run_ranks(3, milliseconds(300), body);
+    CHECK(contains(errors[0] + errors[2], "group 'late': rank"));
+    CHECK(contains(errors[0] + errors[2], "within 0.3 s"));
+  }
+
+  TEST_CASE("connections of other programs are refused, and are no obstacle") {
+    std::vector<tcp::Socket> others;
+    std::atomic<bool> is_ready = false;
+    const auto body = [&](TcpWorld& world) {
+      if (world.rank() == 0) {
+        tcp::Greeting wrong_key{.group = 1, .from = 1, .to = 0};
+        const std::string greeting(reinterpret_cast<const char*>(&wrong_key), sizeof wrong_key);
+        for (const std::string& bytes :
+             {std::string("GET / HTTP/1.0\r\n\r\n") + std::string(100, ' '),
+              std::string(100000, '\0'), greeting, std::string()}) {
+          others.push_back(foreign_connection(world.port(), bytes));
+          CHECK(others.back().is_open());
+        }
+        is_ready = true;
+      }
+      while (!is_ready) std::this_thread::yield();
+      Stream stream;
+      for (int i = 0; i < 3; ++i) check_group(*world.all(), 100, stream);
+    };
+    CHECK(run_ranks(2, body) == kNoErrors2);
+    for (const tcp::Socket& other : others) {
+      char byte = 0;
+      CHECK(::recv(other.descriptor(), &byte, 1, 0) <= 0);
+    }
+  }
+
+  TEST_CASE("data that are not a message are refused") {
+    auto [own, other] = socket_pair();
+    tcp::Link link(4, std::move(own));
+    CHECK(link.next() == nullptr);
+    CHECK(link.failure() == "");
+    tcp::LinkHeader header{.call = call_of(1, 0)};
+    REQUIRE(::send(other.descriptor(), &header, sizeof header, 0) == sizeof header);
+    REQUIRE(link.next() != nullptr);
+    CHECK(link.next()->call == call_of(1, 0));
+    CHECK(link.read(nullptr));
+    header.call.kind = static_cast<CommKind>(kCommKinds);
+    REQUIRE(::send(other.descriptor(), &header, sizeof header, 0) == sizeof header);
+    CHECK(link.next() == nullptr);
+    CHECK(link.failure() == "it sent data that are not a message");
+  }
+
+  TEST_CASE("addresses") {
+    CHECK(tcp::is_loopback("127.0.1.1"));
+    CHECK(tcp::is_loopback("::1"));
+    CHECK(!tcp::is_loopback("10.127.0.1"));
+    for (const std::string& address : tcp::interface_addresses()) {
+      CHECK(!tcp::is_loopback(address));
+    }
+    std::string error;
+    const tcp::Socket listener = tcp::listen_on("", 0, &error);
+    REQUIRE(listener.is_open());
+    const tcp::Socket client = tcp::connect_to("127.0.0.1", tcp::local_port(listener), &error);
+    REQUIRE(client.is_open());
+    CHECK(tcp::local_address(client) == "127.0.0.1");
+    const tcp::Socket server(::accept(listener.descriptor(), nullptr, nullptr));
+    CHECK(tcp::local_address(server) == "127.0.0.1");  // not ::ffff:127.0.0.1
+  }
+}
