@@ -65,7 +65,7 @@ DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
                    $(ROOT)/usr/lib/$(MULTIARCH))
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash -lz -lzstd
-# MPI connects ranks. Without mpi.h, train_gpt2 runs one rank, and the tests of MPI are not built.
+# MPI connects ranks. Without mpi.h, TCP does, and the tests of MPI are not built.
 MPI_TESTS   := mpi_ranks mpi_training nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
@@ -629,8 +629,8 @@ endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out ptx_coverage ptx_*,$(SUITE)),,$(PTX)/launches.list $(UNLINED:%=$(PTX)/unlined/%.ptx)) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
-                   $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
-                     $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))
+                   $(addprefix $(HOST)/,$(filter $(or $(SUITE:tcp_programs=mpi_ranks),%),mpi_ranks $(if $(MPI_INCLUDE),$(MPI_TESTS))) \
+                     $(if $(and $(MPI_INCLUDE),$(filter mpi_ranks nccl_ranks tcp_programs,$(SUITE))),mpi_training)))
 endif
 
 # One program with every fault that the executor and the sanitizers must report, in three builds.

@@ -48,7 +48,7 @@ inline int free_port() {
 }
 
 inline TcpSettings settings_of(int rank, int ranks, int port,
-                        std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+                               std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
   TcpSettings settings;
   settings.rank = rank;
   settings.ranks = ranks;

@@ -32,9 +32,8 @@ std::vector<std::string> run_threads(int ranks, const std::function<void(int)>& 
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      errors[static_cast<std::size_t>(rank)] = complaint([&] { body(rank); });
-    });
+    threads.emplace_back(
+        [&, rank] { errors[static_cast<std::size_t>(rank)] = complaint([&] { body(rank); }); });
   }
   threads.clear();
   return errors;
@@ -220,8 +219,9 @@ TEST_SUITE("tcp_world") {
     const Outgoing send{1, bytes.data(), bytes.size()};
     pair.transports[0]->post(call_of(1, 8), send);
     const Incoming receive{0, room.data(), room.size()};
-    CHECK(complaint([&] { pair.transports[1]->exchange(call_of(1, 8), {}, {&receive, 1}); }) ==
-          "ranks disagree on the size of a message");
+    CHECK(complaint([&] {
+            pair.transports[1]->exchange(call_of(1, 8), {}, {&receive, 1});
+          }) == "ranks disagree on the size of a message");
   }
 
   TEST_CASE("the error of a rank ends all, and the others name it") {
@@ -272,7 +272,9 @@ TEST_SUITE("tcp_world") {
     TransportPair pair(milliseconds(100));
     Bytes room(4);
     const Incoming receive{1, room.data(), room.size()};
-    CHECK(complaint([&] { pair.transports[0]->exchange(call_of(3, 4), {}, {&receive, 1}); }) ==
+    CHECK(complaint([&] {
+            pair.transports[0]->exchange(call_of(3, 4), {}, {&receive, 1});
+          }) ==
           "group 'pair', message 3 of 4 bytes: nothing arrived from or left for rank 1 for 0.1 s");
   }
 

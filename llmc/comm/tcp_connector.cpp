@@ -60,7 +60,7 @@ void add_new(std::vector<std::string>& texts, const std::string& text) {
   if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
 }
 
-// What ranks know before they listen.
+// The place of a rank, which is known before it listens.
 struct Host {
   std::string machine, address;
 };
@@ -100,8 +100,8 @@ Connector::Connector(Bootstrap& ranks, std::chrono::milliseconds deadline)
   std::random_device random;
   for (std::uint64_t& part : key_) part = std::uint64_t{random()} << 32 | random();
   const std::string key(reinterpret_cast<const char*>(key_.data()), sizeof key_);
-  const std::vector<std::string> all = ranks.all_gather(
-      pack_texts({key, machine, std::to_string(port()), pack_texts(addresses)}));
+  const std::vector<std::string> all =
+      ranks.all_gather(pack_texts({key, machine, std::to_string(port()), pack_texts(addresses)}));
   for (const std::string& packed : all) {
     const std::vector<std::string> parts = unpack_texts(packed);
     require(parts.size() == 4 && parts[0].size() == sizeof key_,

@@ -150,7 +150,7 @@ std::size_t Link::read_some(void* data, std::size_t bytes) {
   const ssize_t size = ::recv(descriptor(), data, bytes, MSG_DONTWAIT);
   if (size > 0) return static_cast<std::size_t>(size);
   if (size < 0 && is_no_error()) return 0;
-  const std::string reason = size < 0                           ? std::strerror(errno)
+  const std::string reason = size < 0       ? std::strerror(errno)
                              : arrived_ > 0 ? "it ended in the middle of a message"
                                             : "its connection ended";
   const std::lock_guard lock(mutex_);

@@ -49,9 +49,9 @@ class TcpTransport final : public Transport {
   // A message of an exchange that is not complete.
   struct Part {
     Link* link;
-    std::int64_t sent = 0;            // number of the message; 0: it is received
+    std::int64_t sent = 0;  // number of the message; 0: it is received
     const Incoming* receive = nullptr;
-    bool is_ready = true;             // perhaps bytes can be moved
+    bool is_ready = true;  // perhaps bytes can be moved
   };
 
   Link& peer(int rank) const { return *peers_[static_cast<std::size_t>(rank)]; }
