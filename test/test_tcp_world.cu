@@ -60,6 +60,12 @@ std::vector<std::string> run_ranks(int ranks, const std::function<void(TcpWorld&
   return run_ranks(ranks, std::chrono::minutes(1), body);
 }
 
+// Until another rank, which may have failed, sets it.
+void wait_for(const std::atomic<bool>& flag) {
+  for (int i = 0; i < 30000 && !flag; ++i) std::this_thread::sleep_for(milliseconds(1));
+  require(flag, "another rank has not come");
+}
+
 const std::vector<std::string> kNoErrors2 = {"", ""};
 
 // Two sockets that are connected with each other.
@@ -153,8 +159,14 @@ TEST_SUITE("tcp_world") {
       TcpWorld world(bootstrap);
       Stream stream;
       check_group(*world.all(), 100, stream);
+      std::string error;
+      require(tcp::connect_to("127.0.0.99", world.port(), &error).is_open(), error);
     };
     CHECK(run_threads(3, body) == std::vector<std::string>(3));
+    CHECK(run_ranks(2, [](TcpWorld& world) {
+            std::string error;
+            require(!tcp::connect_to("127.0.0.99", world.port(), &error).is_open(), "one machine");
+          }) == kNoErrors2);
   }
 
   TEST_CASE("huge messages in both directions at once arrive, also empty ones") {
@@ -187,7 +199,7 @@ TEST_SUITE("tcp_world") {
         has_ended = true;
         return;
       }
-      while (!has_ended) std::this_thread::sleep_for(milliseconds(1));
+      wait_for(has_ended);
       std::this_thread::sleep_for(milliseconds(100));
       for (int i = 0; i < kMessages; ++i) check_receive<float>(*group, size_of(i), 1, stream);
     };
@@ -224,14 +236,29 @@ TEST_SUITE("tcp_world") {
           }) == "ranks disagree on the size of a message");
   }
 
-  TEST_CASE("the error of a rank ends all, and the others name it") {
+  TEST_CASE("the error of a rank ends all after its report, and the others name it") {
     for (const int failing : {0, 2}) {
+      std::atomic<bool> is_reported = false;
+      const auto fail_and_report = [&](TcpWorld& world) {
+        try {
+          const auto group = world.all();
+          Stream stream;
+          group->barrier(stream);
+          fail("out of paper");
+        } catch (const Error&) {
+          std::this_thread::sleep_for(milliseconds(300));  // in which the group has ended
+          is_reported = true;
+          throw;
+        }
+      };
       const auto body = [&](TcpWorld& world) {
+        if (world.rank() == failing) return fail_and_report(world);
         Stream stream;
         const auto group = world.all();
         group->barrier(stream);
-        if (world.rank() == failing) fail("out of paper");
-        group->barrier(stream);
+        const std::string error = complaint([&] { group->barrier(stream); });
+        CHECK(is_reported);
+        fail(error);
       };
       const std::vector<std::string> errors = run_ranks(3, body);
       for (int rank = 0; rank < 3; ++rank) {
@@ -268,6 +295,35 @@ TEST_SUITE("tcp_world") {
                    "rank 1 has failed or ended: "));
   }
 
+  TEST_CASE("the failure of a rank ends waits for the others") {
+    std::atomic<bool> has_ended = false;
+    const auto body = [&](TcpWorld& world) {
+      Stream stream;
+      if (world.rank() == 2) fail("out of paper");
+      const auto pair = world.group("pair", {0, 1});
+      if (world.rank() == 1) return wait_for(has_ended);
+      const std::string error = complaint([&] { pair->barrier(stream); });
+      has_ended = true;
+      fail(error);
+    };
+    CHECK(run_ranks(3, body)[0] == "rank 2 has failed or ended");
+  }
+
+  TEST_CASE("after an error, the memory of a message is not used any more") {
+    TransportPair pair;
+    const Bytes bytes(huge_message());
+    Bytes room(8);
+    pair.transports[1]->post(call_of(7, 8), {0, room.data(), room.size()});
+    const Outgoing send{1, bytes.data(), bytes.size()};
+    const Incoming receive{1, room.data(), room.size()};
+    CHECK(contains(complaint([&] {
+                     pair.transports[0]->exchange(call_of(1, 8), {&send, 1}, {&receive, 1});
+                   }),
+                   "rank 1 message 7 of 8 bytes"));
+    CHECK(!pair.links[0]->has_unsent());
+    CHECK(pair.links[0]->failure() == "a message was withdrawn after an error");
+  }
+
   TEST_CASE("a rank that nothing arrives from is reported after the deadline") {
     TransportPair pair(milliseconds(100));
     Bytes room(4);
@@ -288,6 +344,22 @@ TEST_SUITE("tcp_world") {
     CHECK(contains(errors[0] + errors[2], "within 0.3 s"));
   }
 
+  TEST_CASE("a rank joins equal groups while the other member still waits for an earlier group") {
+    std::atomic<bool> has_joined = false;
+    const auto body = [&](TcpWorld& world) {
+      if (world.rank() == 2) wait_for(has_joined);
+      if (world.rank() != 1) world.group("earlier", {0, 2});
+      if (world.rank() == 2) return;
+      const auto first = world.group("equal", {0, 1});
+      const auto second = world.group("equal", {0, 1});
+      has_joined = true;
+      Stream stream;
+      check_group(*second, 10, stream);
+      check_group(*first, 10, stream);
+    };
+    CHECK(run_ranks(3, std::chrono::seconds(5), body) == std::vector<std::string>(3));
+  }
+
   TEST_CASE("connections of other programs are refused, and are no obstacle") {
     std::vector<tcp::Socket> others;
     std::atomic<bool> is_ready = false;
@@ -303,7 +375,7 @@ TEST_SUITE("tcp_world") {
         }
         is_ready = true;
       }
-      while (!is_ready) std::this_thread::yield();
+      wait_for(is_ready);
       Stream stream;
       for (int i = 0; i < 3; ++i) check_group(*world.all(), 100, stream);
     };
