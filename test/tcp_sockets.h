@@ -1,5 +1,5 @@
-// Ports, settings and foreign connections for tests of ranks that TCP connects, on the loopback
-// interface.
+// Ports, settings, threads and foreign connections for tests of ranks that TCP connects, on the
+// loopback interface.
 #pragma once
 
 #include <arpa/inet.h>
@@ -9,11 +9,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "llmc/comm/tcp_bootstrap.h"
+#include "test/support.h"
 
 namespace llmc_test {
 
@@ -78,6 +80,18 @@ inline std::vector<TcpSettings> settings_of_all(
   std::vector<TcpSettings> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(settings_of(rank, ranks, port, deadline));
   return all;
+}
+
+// Calls body(rank) on a thread per rank; returns the error of each, empty if there is none.
+inline std::vector<std::string> run_threads(int ranks, const std::function<void(int)>& body) {
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back(
+        [&, rank] { errors[static_cast<std::size_t>(rank)] = complaint([&] { body(rank); }); });
+  }
+  threads.clear();
+  return errors;
 }
 
 }  // namespace llmc_test

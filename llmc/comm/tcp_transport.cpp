@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 #include "llmc/base/error.h"
@@ -16,6 +17,7 @@ namespace tcp {
 namespace {
 
 constexpr std::chrono::milliseconds kCheckInterval{20};
+constexpr int kPollsWithoutSleep = 100;
 // In this time the bootstrap can report the failure that made a rank end its connections.
 constexpr std::chrono::milliseconds kReasonTime{200};
 
@@ -102,9 +104,12 @@ void TcpTransport::wait(const CommCall& call, std::vector<Part>& parts) {
     const short event = part.receive == nullptr ? POLLOUT : POLLIN;
     entries.push_back({part.link->descriptor(), event, 0});
   }
-  for (;;) {
-    const int num_ready =
-        ::poll(entries.data(), entries.size(), static_cast<int>(kCheckInterval.count()));
+  for (int num_polls = 1;; ++num_polls) {
+    // Other ranks mostly answer within microseconds; a sleep takes longer.
+    const bool sleeps = num_polls > kPollsWithoutSleep;
+    if (num_polls > 1 && !sleeps) std::this_thread::yield();
+    const int num_ready = ::poll(entries.data(), entries.size(),
+                                 sleeps ? static_cast<int>(kCheckInterval.count()) : 0);
     check_ranks();
     if (num_ready > 0) break;
     if (std::chrono::steady_clock::now() < last_progress_ + waits_.deadline) continue;
