@@ -65,7 +65,7 @@ DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
                    $(ROOT)/usr/lib/$(MULTIARCH))
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash -lz -lzstd
-# MPI connects ranks. Without mpi.h, train_gpt2 runs one rank, and the tests of MPI are not built.
+# MPI connects ranks. Without mpi.h, TCP does, and the tests of MPI are not built.
 MPI_TESTS   := mpi_ranks mpi_training nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
@@ -294,21 +294,21 @@ MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,chat_model family schedule
                  document_mask evaluation infer_decoder loss_scale memory_modes qat qat_deployment rank_state smoothing tensor_plan \
                  tensor_state tour trainable_ranks training \
                  $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 text_classifier trainable)))
-SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% test/test_worker_pool.cpp test/test_task_thread.cpp \
+SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% test/test_worker_pool.cpp test/test_task_thread.cpp test/test_tcp_transport.cpp \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
 GROUP_train.cu       := adapters base_codes chat_model checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state text_classifier trainable trainable_ranks tour training zero
 GROUP_model.cu       := family merge_adapter scheduler scheduler_int8 scheduler_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
-GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
+GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm tcp_world embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint checkpoint_damage checkpoint_retention checkpoint_slices classifier_files huggingface llmc_model_file stored_names \
                         megatron_file safetensors safetensors_damage tokenizer_files
 GROUP_text.cpp       := added_tokens base_log batches classification_metrics compressed_file conversations data_sources documents eval_files infer_text input_file labelled_texts lines near_duplicates padded_batches prompt_list race \
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
                         memory_limits worker_pool infer_settings interruption io_queue log_lock mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
-                        rank_agreement readable_text recorded_settings resource_usage run_log schedule scratch_faults scratch_file settings shard_layout suggestions task_thread tcp_bootstrap text_notices toy_language training_history
+                        rank_agreement readable_text recorded_settings resource_usage run_log schedule scratch_faults scratch_file settings shard_layout suggestions task_thread tcp_bootstrap tcp_transport text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 # DEVICE=ptx finds kernels by their names, so files that have some are not put into another namespace.
@@ -629,8 +629,8 @@ endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out ptx_coverage ptx_*,$(SUITE)),,$(PTX)/launches.list $(UNLINED:%=$(PTX)/unlined/%.ptx)) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
-                   $(if $(MPI_INCLUDE),$(addprefix $(HOST)/,$(filter $(or $(SUITE),%),$(MPI_TESTS)) \
-                     $(if $(filter mpi_ranks nccl_ranks,$(SUITE)),mpi_training))))
+                   $(addprefix $(HOST)/,$(filter $(or $(SUITE:tcp_programs=mpi_ranks),%),mpi_ranks $(if $(MPI_INCLUDE),$(MPI_TESTS))) \
+                     $(if $(and $(MPI_INCLUDE),$(filter mpi_ranks nccl_ranks tcp_programs,$(SUITE))),mpi_training)))
 endif
 
 # One program with every fault that the executor and the sanitizers must report, in three builds.

@@ -263,6 +263,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
     script study_runs test/test_study_runs.py "$out" ${case_filter:+"$case_filter"}
     script sentiment_runs test/test_sentiment_runs.py "$out" ${case_filter:+"$case_filter"}
     script mpi_ranks test/test_mpi_ranks.py "$out" ${case_filter:+"$case_filter"}
+    script tcp_programs test/test_tcp_programs.py "$out" ${case_filter:+"$case_filter"}
     script rank_programs test/test_rank_programs.py "$out" ${case_filter:+"$case_filter"}
     script tensor_programs test/test_tensor_programs.py "$out" ${case_filter:+"$case_filter"}
     script pipeline_programs test/test_pipeline_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -1,7 +1,10 @@
-// Checks with ranks as processes; test_mpi_ranks.py starts it with mpirun.
+// Checks with ranks as processes; test_mpi_ranks.py starts it with mpirun, and test_tcp_programs.py
+// without. The last argument may be a choice of the library (mpi, nccl or tcp) instead of
+// `automatic`.
 //
 //   mpi_ranks collectives       all checks of test/comm_checks.h; prints the number of ranks once
 //   mpi_ranks fail RANK         this rank throws while the others wait for it
+//   mpi_ranks die               rank 1 is killed while its message to rank 0 arrives
 //   mpi_ranks differ            the ranks make different calls
 //   mpi_ranks posts SECONDS     rank 0 posts two messages and destroys its communicator; rank 1
 //   takes
@@ -9,14 +12,17 @@
 //   mpi_ranks idle SECONDS      rank 0 comes late to a barrier; prints how much processor time the
 //                               other ranks used while they waited
 //   mpi_ranks places            prints the place of every rank on its machine
-//   mpi_ranks places mpi|nccl   the same, with this choice of the library instead of `automatic`
+//   mpi_ranks time BYTES        prints the median time of an all-reduce, in microseconds
 #define DOCTEST_CONFIG_IMPLEMENT  // comm_checks.h uses helpers of doctest tests
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "llmc/comm/open_world.h"
 #include "test/comm_checks.h"
@@ -57,6 +63,41 @@ void fail_on(World& world, int failing) {
   group->barrier(stream);
 }
 
+void die(World& world) {
+  Stream stream;
+  const auto group = world.all();
+  const std::int64_t n = std::int64_t{1} << 24;
+  group->barrier(stream);
+  if (world.rank() == 1) {
+    const Buffer<float> values(n);
+    fill_zero(values.data(), n, stream);
+    group->post(make_tensor(values.data(), n), 0, stream);
+    std::raise(SIGKILL);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // connections are full
+  if (world.rank() == 0) llmc_test::check_receive<float>(*group, n, 1, stream);
+  group->barrier(stream);
+}
+
+void time_all_reduce(World& world, std::int64_t bytes) {
+  Stream stream;
+  const auto group = world.all();
+  const std::int64_t n = bytes / 4;
+  const Buffer<float> values(n);
+  fill_zero(values.data(), n, stream);
+  std::vector<double> times;
+  for (int i = 0; i < 15; ++i) {
+    group->barrier(stream);
+    const auto begin = std::chrono::steady_clock::now();
+    group->all_reduce(make_tensor(values.data(), n), stream);
+    stream.synchronize();
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+    times.push_back(time.count());
+  }
+  std::ranges::sort(times);
+  if (world.rank() == 0) std::cout << times[times.size() / 2] << std::endl;
+}
+
 void differ(World& world) {
   Stream stream;
   const auto group = world.all();
@@ -86,6 +127,8 @@ void places(World& world) {
 void run(const std::string& name, int number, World& world) {
   if (name == "collectives") return collectives(world);
   if (name == "fail") return fail_on(world, number);
+  if (name == "die") return die(world);
+  if (name == "time") return time_all_reduce(world, number);
   if (name == "differ") return differ(world);
   if (name == "posts") return posts(world, number);
   if (name == "idle") return idle(world, number);
@@ -95,6 +138,7 @@ void run(const std::string& name, int number, World& world) {
 
 CommChoice choice_of(const std::string& argument) {
   if (argument == "nccl") return CommChoice::nccl;
+  if (argument == "tcp") return CommChoice::tcp;
   return argument == "mpi" ? CommChoice::mpi : CommChoice::automatic;
 }
 
@@ -105,7 +149,7 @@ int main(int count, char** arguments) {
   try {
     const std::string name = count > 1 ? arguments[1] : "",
                       argument = count > 2 ? arguments[2] : "";
-    world = open_world(process_info_from_environment(), choice_of(argument));
+    world = open_world(process_info_from_environment(), choice_of(arguments[count - 1]));
     run(name, std::atoi(argument.c_str()), *world);
     return 0;
   } catch (const std::exception& error) {

@@ -1,12 +1,12 @@
 // Trains on several ranks and prints a checksum of losses, norms, weights and moments. Ranks are
-// threads, or processes that communicate by MPI or by the test double of NCCL (test/nccl_double);
-// test_mpi_ranks.py and test_nccl_ranks.py compare them.
+// threads, or processes that communicate by MPI, by TCP or by the test double of NCCL
+// (test/nccl_double); test_mpi_ranks.py, test_tcp_programs.py and test_nccl_ranks.py compare them.
 //
 //   mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL VOCABULARY
 //                PIPELINE_RANKS CHUNKS STAGE_LAYERS BACKEND [RECOMPUTE OFFLOAD OPTIMIZER_ON]
 //
 // MICRO_BATCHES are per data rank; SEQUENCE_PARALLEL is 0 or 1; STAGE_LAYERS are the numbers of
-// layers of all stages, such as 2,1,1, or - for even stages; BACKEND is threads, mpi or nccl;
+// layers of all stages, such as 2,1,1, or - for even stages; BACKEND is threads, mpi, tcp or nccl;
 // RECOMPUTE, OFFLOAD and OPTIMIZER_ON are values of these flags.
 #define DOCTEST_CONFIG_IMPLEMENT  // rank_rig.h uses helpers of doctest tests
 #include <algorithm>
@@ -27,6 +27,7 @@
 #include "llmc/comm/mpi_bootstrap.h"
 #include "llmc/comm/mpi_world.h"
 #include "llmc/comm/nccl_world.h"
+#include "llmc/comm/tcp_world.h"
 #include "llmc/comm/thread_ranks.h"
 #include "test/nccl_double/double.h"
 #include "test/rank_rig.h"
@@ -106,8 +107,9 @@ void train_and_print(World& world, const RunConfig& config) {
 }
 
 std::unique_ptr<World> open_processes(const std::string& backend) {
-  auto mpi = std::make_unique<MpiBootstrap>();
+  std::unique_ptr<Bootstrap> mpi = std::make_unique<MpiBootstrap>();
   if (backend == "mpi") return std::make_unique<MpiWorld>(std::move(mpi));
+  if (backend == "tcp") return std::make_unique<TcpWorld>(mpi);
   require(backend == "nccl", "unknown backend '" + backend + "'");
   return std::make_unique<NcclWorld>(std::move(mpi), std::chrono::minutes(1));
 }
@@ -120,7 +122,7 @@ int main(int count, char** texts) {
   try {
     require(count == 12 || count == 15,
             "usage: mpi_training RANKS ZERO SHARD_GROUP MICRO_BATCHES TP SEQUENCE_PARALLEL "
-            "VOCABULARY PIPELINE_RANKS CHUNKS STAGE_LAYERS|- threads|mpi|nccl "
+            "VOCABULARY PIPELINE_RANKS CHUNKS STAGE_LAYERS|- threads|mpi|tcp|nccl "
             "[RECOMPUTE OFFLOAD OPTIMIZER_ON]");
     const auto number = [&](int i) { return std::stoi(texts[i]); };
     const Arguments arguments = {.ranks = number(1),

@@ -38,8 +38,10 @@ class Program:
 
     def run(self, ranks, *arguments, **more):
         if not self.binary.exists():
-            raise Skip(f"{self.binary} was not built: mpi.h is missing")
+            raise Skip(f"{self.binary} was not built")
         self.launcher()
+        if "libmpi" not in subprocess.run(["ldd", self.binary], capture_output=True, text=True, check=False).stdout:
+            raise Skip(f"{self.binary} was built without MPI")
         return self.start([RUN, "-np", ranks, self.binary, *arguments], **more)
 
 
@@ -127,6 +129,7 @@ def test_ranks_that_mpi_does_not_connect_are_reported(program):
     result = program.start([program.binary, "places"], RANK="1", WORLD_SIZE="2", **variables)
     expect(result.returncode == 1, result)
     expect("rank 1 of 2 (WORLD_SIZE is set): MPI connects only 1 of them" in result.stderr, result)
+    expect("hint: use communication tcp, and set MASTER_ADDR and MASTER_PORT for all ranks" in result.stderr, result)
 
 
 def test_the_choice_of_the_library(program):

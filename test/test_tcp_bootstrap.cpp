@@ -1,13 +1,9 @@
 // Ranks that find each other over TCP, with ranks as threads on the loopback interface.
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -17,6 +13,7 @@
 #include "llmc/comm/launcher.h"
 #include "llmc/comm/tcp_bootstrap.h"
 #include "test/support.h"
+#include "test/tcp_sockets.h"
 
 using namespace llmc;
 using namespace llmc_test;
@@ -24,59 +21,6 @@ using namespace llmc_test;
 namespace {
 
 constexpr std::chrono::milliseconds kShort{1000};  // a deadline that passes
-
-sockaddr_in loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
-// Listens on a port that was free; `port` 0 chooses one.
-tcp::Socket listen_on_port(int& port) {
-  tcp::Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address = loopback(port);
-  socklen_t size = sizeof address;
-  auto* const general = reinterpret_cast<sockaddr*>(&address);
-  REQUIRE(::bind(socket.descriptor(), general, size) == 0);
-  REQUIRE(::listen(socket.descriptor(), 8) == 0);
-  REQUIRE(::getsockname(socket.descriptor(), general, &size) == 0);
-  port = ntohs(address.sin_port);
-  return socket;
-}
-
-int free_port() {
-  int port = 0;
-  listen_on_port(port);
-  return port;
-}
-
-TcpSettings settings_of(int rank, int ranks, int port,
-                        std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
-  TcpSettings settings;
-  settings.rank = rank;
-  settings.ranks = ranks;
-  settings.address = "127.0.0.1";
-  settings.port = port;
-  settings.deadline = deadline;
-  return settings;
-}
-
-// A connection of another program, which sends `bytes`.
-tcp::Socket foreign_connection(int port, const std::string& bytes) {
-  const sockaddr_in address = loopback(port);
-  for (int attempt = 0; attempt < 1000; ++attempt) {
-    tcp::Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
-    if (::connect(socket.descriptor(), reinterpret_cast<const sockaddr*>(&address),
-                  sizeof address) == 0) {
-      if (!bytes.empty()) ::send(socket.descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      return socket;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return tcp::Socket();
-}
 
 // Calls body(bootstrap) on a thread per settings; returns the error of each, empty if there is
 // none.
@@ -95,13 +39,6 @@ std::vector<std::string> run_processes(const std::vector<TcpSettings>& processes
     }
   }
   return errors;
-}
-
-std::vector<TcpSettings> settings_of_all(
-    int ranks, int port, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
-  std::vector<TcpSettings> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(settings_of(rank, ranks, port, deadline));
-  return all;
 }
 
 // All members get `number` from the first one.

@@ -31,6 +31,10 @@ class Bootstrap {
   virtual std::string broadcast(const std::string& name, const std::vector<int>& members,
                                 std::string bytes) = 0;
 
+  // The address by which this rank and ranks of other machines are connected, as a number; empty:
+  // unknown, or only programs on this machine reach it.
+  virtual std::string address() const { return ""; }
+
   // Throws if another rank is known to have failed. Does not wait.
   virtual void check() {}
 

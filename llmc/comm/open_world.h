@@ -9,6 +9,7 @@
 #include "llmc/comm/comm_choice.h"
 #include "llmc/comm/launcher.h"
 #include "llmc/comm/tcp_bootstrap.h"
+#include "llmc/comm/tcp_world.h"
 #include "llmc/comm/world.h"
 #include "llmc/device/properties.h"
 #ifdef LLMC_MPI
@@ -50,12 +51,16 @@ inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap>) {
 }
 #endif
 
+inline bool has_tcp_address() {
+  return is_variable_set("MASTER_ADDR") && is_variable_set("MASTER_PORT");
+}
+
 // Whether TCP can connect the ranks of this launcher: torchrun and scripts that set RANK and
-// WORLD_SIZE, and an srun for which MASTER_ADDR and MASTER_PORT are set.
+// WORLD_SIZE, and an srun for which MASTER_ADDR and MASTER_PORT are set; without MPI, any launcher
+// with these two.
 inline bool is_tcp_launcher(const ProcessInfo& process) {
   if (process.ranks_variable == "WORLD_SIZE") return true;
-  return process.ranks_variable == "SLURM_STEP_NUM_TASKS" && is_variable_set("MASTER_ADDR") &&
-         is_variable_set("MASTER_PORT");
+  return has_tcp_address() && (!kHasMpi || process.ranks_variable == "SLURM_STEP_NUM_TASKS");
 }
 
 // The libraries of communication that this build has. Ranks whose builds have others would choose
@@ -68,17 +73,19 @@ inline std::string comm_libraries_text() {
 // Starts MPI and checks that it connects all ranks.
 inline std::unique_ptr<Bootstrap> connect_by_mpi(const ProcessInfo& process) {
   if (!kHasMpi) {
-    fail(launched_rank_text(process) + ": this build has " +
-             (kHasNccl ? "no MPI, which connects the ranks of this launcher"
-                       : "neither MPI nor NCCL, which connect ranks"),
-         "install MPI with scripts/setup.sh, build again; or start one process");
+    fail(launched_rank_text(process) +
+             ": this build has no MPI, which connects the ranks of this "
+             "launcher",
+         "set MASTER_ADDR and MASTER_PORT, by which TCP connects ranks; or install MPI with "
+         "scripts/setup.sh and build again");
   }
   std::unique_ptr<Bootstrap> mpi = start_mpi();
   const int ranks = mpi->places().ranks;
   if (ranks == process.ranks) return mpi;
   fail(launched_rank_text(process) + ": MPI connects only " + std::to_string(ranks) + " of them",
        is_tcp_launcher(process)
-           ? "without NCCL, ranks need MPI: start them with scripts/run.sh or mpirun"
+           ? "use " + quantity("communication") + " tcp, and set MASTER_ADDR and MASTER_PORT for " +
+                 "all ranks; or start them with scripts/run.sh or mpirun"
            : "start the program with the mpirun of the MPI library that it was built with");
 }
 
@@ -95,8 +102,7 @@ inline std::string select_gpu(int local_rank) {
 // only on the launcher. Ranks of a launcher for TCP are connected by TCP even if they use MPI
 // afterwards, unless only MPI knows where they are.
 inline std::unique_ptr<Bootstrap> connect_ranks(const ProcessInfo& process) {
-  const bool has_address = is_variable_set("MASTER_ADDR") && is_variable_set("MASTER_PORT");
-  if (is_tcp_launcher(process) && (kHasNccl || has_address)) {
+  if (is_tcp_launcher(process) && (kHasNccl || !kHasMpi || has_tcp_address())) {
     return std::make_unique<TcpBootstrap>(tcp_settings_from_environment(process));
   }
   return connect_by_mpi(process);
@@ -107,7 +113,7 @@ inline void require_library(CommChoice choice) {
   if (choice != CommChoice::nccl || kHasNccl) return;
   fail_together(quantity("communication") + " nccl: this build has no NCCL",
                 "build for CUDA with NCCL (package libnccl-dev); or use " +
-                    quantity("communication") + " mpi");
+                    quantity("communication") + " auto");
 }
 
 // The world of connected ranks. If this throws, the caller still has the bootstrap, to report its
@@ -116,18 +122,22 @@ inline void require_library(CommChoice choice) {
 inline std::unique_ptr<World> open_world(std::unique_ptr<Bootstrap>& bootstrap,
                                          const ProcessInfo& process, CommChoice choice) {
   require_library(choice);
-  const bool is_nccl_possible = kHasNccl && choice != CommChoice::mpi;
   const bool is_tcp = dynamic_cast<const TcpBootstrap*>(bootstrap.get()) != nullptr;
-  if (is_tcp && !is_nccl_possible) bootstrap = connect_by_mpi(process);
+  if (is_tcp && choice == CommChoice::mpi) bootstrap = connect_by_mpi(process);
   const std::string gpu = select_gpu(bootstrap->places().local_rank);
-  if (!is_nccl_possible) return make_mpi_world(std::move(bootstrap));
-  const std::string missing = missing_gpu_text(bootstrap->all_gather(gpu));
-  if (missing.empty()) return make_nccl_world(std::move(bootstrap));
-  if (choice == CommChoice::automatic && !is_tcp) return make_mpi_world(std::move(bootstrap));
-  fail_together(
-      quantity("communication") + " nccl: " + missing + "; NCCL needs one GPU per rank",
-      "start as many ranks per machine as it has GPUs; or start them with mpirun and use " +
-          quantity("communication") + " mpi");
+  if (kHasNccl && (choice == CommChoice::automatic || choice == CommChoice::nccl)) {
+    const std::string missing = missing_gpu_text(bootstrap->all_gather(gpu));
+    if (missing.empty()) return make_nccl_world(std::move(bootstrap));
+    if (choice == CommChoice::nccl) {
+      fail_together(
+          quantity("communication") + " nccl: " + missing + "; NCCL needs one GPU per rank",
+          "start as many ranks per machine as it has GPUs; or use " + quantity("communication") +
+              " auto");
+    }
+  }
+  const bool uses_tcp = choice == CommChoice::tcp || (is_tcp && choice == CommChoice::automatic);
+  if (uses_tcp) return std::make_unique<TcpWorld>(bootstrap);
+  return make_mpi_world(std::move(bootstrap));
 }
 
 // The world of this process: one rank without a launcher, otherwise all that the launcher started,

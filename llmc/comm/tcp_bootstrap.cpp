@@ -11,6 +11,7 @@
 
 #include "llmc/base/number_text.h"
 #include "llmc/base/text_list.h"
+#include "llmc/comm/tcp_address.h"
 
 namespace llmc {
 
@@ -20,6 +21,10 @@ TcpBootstrap::TcpBootstrap(const TcpSettings& settings)
     accept_ranks();
   } else {
     connect();
+  }
+  for (const auto& peer : peers_) {
+    const std::string address = peer ? tcp::local_address(peer->socket()) : "";
+    if (!address.empty() && !tcp::is_loopback(address)) address_ = address;
   }
   const std::vector<std::string> machines = all_gather(machine_text());
   places_ = {.rank = rank(), .ranks = settings.ranks, .local_rank = 0, .local_ranks = 0};

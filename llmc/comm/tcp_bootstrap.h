@@ -1,6 +1,6 @@
 // Ranks that find each other over TCP, without MPI: rank 0 listens on MASTER_PORT of MASTER_ADDR,
 // and the other ranks connect to it. Rank 0 forwards messages between the others while it waits
-// itself. It serves only to connect ranks; collectives need NCCL.
+// itself. It serves only to connect ranks; collectives need NCCL, or tcp_world.h.
 //
 // A rank that fails closes its connection without a goodbye. Rank 0 notices this when it waits or
 // checks, and reports it to the others.
@@ -36,6 +36,8 @@ class TcpBootstrap final : public Bootstrap {
 
   std::string broadcast(const std::string& name, const std::vector<int>& members,
                         std::string bytes) override;
+
+  std::string address() const override { return address_; }
 
   void check() override;
 
@@ -96,6 +98,7 @@ class TcpBootstrap final : public Bootstrap {
   std::vector<std::unique_ptr<tcp::Connection>> peers_;  // by rank; ranks above 0 have only rank 0
   std::map<int, std::deque<std::string>> texts_;         // that arrived, by sender
   Places places_;
+  std::string address_;
   std::string failure_;  // the first error of the run; empty: none
 };
 

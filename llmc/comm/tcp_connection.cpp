@@ -30,12 +30,27 @@ bool Socket::wait(short events, std::chrono::milliseconds limit) const {
   return ::poll(&entry, 1, static_cast<int>(limit.count())) > 0;
 }
 
+namespace {
+
+template <class T>
+void set_option(const Socket& socket, int level, int name, const T& value) {
+  setsockopt(socket.descriptor(), level, name, &value, sizeof value);
+}
+
+}  // namespace
+
+void set_rank_options(const Socket& socket) {
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);  // a machine that fails closes no connection
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 9);
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
 Connection::Connection(Socket socket) : socket_(std::move(socket)) {
   const timeval limit{5, 0};  // a receiver that reads nothing must not stop the sender
-  set_option(SOL_SOCKET, SO_SNDTIMEO, limit);
-  set_option(SOL_SOCKET, SO_KEEPALIVE, 1);  // a machine that fails closes no connection
-  set_option(IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  set_option(IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(socket_, SOL_SOCKET, SO_SNDTIMEO, limit);
+  set_rank_options(socket_);
 }
 
 void Connection::send(const Message& message) {

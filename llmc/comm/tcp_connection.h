@@ -46,11 +46,15 @@ class Socket {
   int descriptor_;
 };
 
+// Small messages leave at once, and the failure of another machine is detected within two minutes.
+void set_rank_options(const Socket& socket);
+
 class Connection {
  public:
   explicit Connection(Socket socket);
 
   bool is_open() const { return socket_.is_open(); }
+  const Socket& socket() const { return socket_; }
 
   // Closes the connection if the message cannot be sent.
   void send(const Message& message);
@@ -69,11 +73,6 @@ class Connection {
     std::int32_t from = 0, to = 0;
     std::uint32_t bytes = 0;
   };
-
-  template <class T>
-  void set_option(int level, int name, const T& value) {
-    setsockopt(socket_.descriptor(), level, name, &value, sizeof value);
-  }
 
   // Appends what has arrived, at most a few KB at a time.
   void read();

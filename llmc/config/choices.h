@@ -123,8 +123,8 @@ inline constexpr std::array<const char*, 3> choice_names(DocumentFormat::Kind) {
 inline constexpr std::array<const char*, 2> choice_names(BinFormat) {
   return {"llmc", "nanogpt"};
 }
-inline constexpr std::array<const char*, 3> choice_names(CommChoice) {
-  return {"auto", "mpi", "nccl"};
+inline constexpr std::array<const char*, 4> choice_names(CommChoice) {
+  return {"auto", "mpi", "nccl", "tcp"};
 }
 inline constexpr std::array<const char*, 3> choice_names(Dtype) {
   return {"fp32", "bf16", "fp16"};

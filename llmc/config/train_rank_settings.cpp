@@ -153,8 +153,9 @@ Settings<TrainProgram> zero_rows() {
        .verify = [](const Resolution<TrainProgram>& r) { return check_shard_group(r); }},
       {.flag = "--comm",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.comm); },
-       .help = "library that connects ranks; auto selects NCCL if every rank has a GPU of its own, "
-               "else MPI",
+       .help =
+           "connection of the ranks; auto selects NCCL if every rank has a GPU of its own, else "
+           "MPI if mpirun started them, else TCP, which needs no library",
        .fallback = SettingValue("auto"),
        .on_resume = OnResume::process,
        .quantity = "communication"},
