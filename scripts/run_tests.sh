@@ -286,6 +286,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   script qat_programs test/test_qat_programs.py "$out" ${case_filter:+"$case_filter"}
   script memory_programs test/test_memory_programs.py "$out" ${case_filter:+"$case_filter"}
   script stop_programs test/test_stop_programs.py "$out" ${case_filter:+"$case_filter"}
+  script status_programs test/test_status_programs.py "$out" ${case_filter:+"$case_filter"}
   script offload_programs test/test_offload_programs.py "$out" ${case_filter:+"$case_filter"}
   script finetune_programs test/test_finetune_programs.py "$out" ${case_filter:+"$case_filter"}
   script adapter_programs test/test_adapter_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -144,6 +145,54 @@ TEST_SUITE("interruption") {
     });
     CHECK(result.status == SIGTERM);
     CHECK(result.messages == "");
+  }
+
+  TEST_CASE(
+      "a signal that ends the process, or follows an error of another rank, is answered first") {
+    const auto answer = [](int signal, const std::optional<llmc::ReportedError>& error) {
+      const std::string text = error ? error->text : std::string(llmc::signal_name(signal));
+      llmc::Notice::interject("answer: " + text);
+    };
+    const ChildResult before = run_child([&] {
+      SignalRequest::set_end(answer);
+      send(SIGTERM);
+      return wait_for_end();
+    });
+    CHECK(before.messages == "answer: SIGTERM\ntest: interrupted by SIGTERM\n");
+    const ChildResult second = run_child([&] {
+      Interruption interruption;
+      interruption.begin();
+      SignalRequest::set_end(answer);
+      send(SIGINT);
+      wait_for_request();
+      return send_until_end(SIGUSR1);
+    });
+    CHECK(second.messages.find("answer: SIGINT") == std::string::npos);
+    CHECK(second.messages.find("answer: SIGUSR1\nended at once by a second SIGUSR1") !=
+          std::string::npos);
+    const ChildResult explained = run_child([&] {
+      Interruption interruption;
+      interruption.begin();
+      SignalRequest::set_explained([] { return true; },
+                                   [] {
+                                     return llmc::ReportedError{3, "rank 1: no disk"};
+                                   });
+      SignalRequest::set_end(answer);
+      send(SIGTERM);
+      sleep_milliseconds(500);
+      return 7;
+    });
+    CHECK(explained.status == -7);
+    CHECK(explained.messages == "answer: rank 1: no disk\n");
+  }
+
+  TEST_CASE("an answer that does not return does not keep the process") {
+    const ChildResult result = run_child([] {
+      SignalRequest::set_end([](int, const auto&) { wait_for_end(); });
+      send(SIGTERM);
+      return wait_for_end();
+    });
+    CHECK(result.status == SIGTERM);
   }
 
   TEST_CASE("before its first step, a run does not take signals as requests") {

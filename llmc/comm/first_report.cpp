@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdint>
 #include <random>
 
@@ -28,16 +27,19 @@ bool FirstReport::begin() {
   return !state_ || state_->phase.compare_exchange_strong(expected, kBegun);
 }
 
-void FirstReport::end(int exit_code) {
+void FirstReport::end(const ReportedError& error) {
   if (!state_) return;
-  state_->exit_code.store(exit_code);
+  error.text.copy(state_->text, kTextBytes - 1);
+  state_->exit_code.store(error.exit_code);
   state_->phase.store(kEnded);
 }
 
-std::optional<int> FirstReport::wait() const {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+std::optional<ReportedError> FirstReport::wait(std::chrono::seconds limit) const {
+  const auto end = std::chrono::steady_clock::now() + limit;
   for (PollPause pause; state_ && std::chrono::steady_clock::now() < end; pause.next()) {
-    if (state_->phase.load() == kEnded) return state_->exit_code.load();
+    if (state_->phase.load() == kEnded) {
+      return ReportedError{state_->exit_code.load(), state_->text};
+    }
   }
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -10,8 +11,11 @@
 #include "llmc/base/resolved.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/comm/ranks.h"
+#include "llmc/config/exit_code.h"
+#include "llmc/config/quantities.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/train_output_settings.h"
+#include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
 #include "llmc/pipeline/timeline.h"
 #include "llmc/plan/memory_hint.h"
@@ -19,7 +23,6 @@
 #include "llmc/train/rule.h"
 #include "llmc/train/run/initial_state.h"
 #include "llmc/train/run/interruption_text.h"
-#include "llmc/train/run/log_lock.h"
 #include "llmc/train/run/run_output.h"
 #include "llmc/train/trainer.h"
 #include "llmc/train/watch/flops.h"
@@ -35,7 +38,7 @@ Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRu
       data_(std::move(data)),
       resumed_(std::move(resumed)),
       exchange_(exchange),
-      stop_(exchange),
+      stop_(exchange, config.output.stop_after_minutes),
       runner_(make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
                                    training_gemm_options(config.precision.tf32),
                                    Ranks(world, config.mesh()))),
@@ -52,6 +55,17 @@ void Trainer::train() {
   LogLock log_lock(exchange_.first() ? config_.output.log : "");
   const FileDescriptor lock =
       exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
+  RunStatus status(exchange_.first() ? config_.output.out : "", progress_of_run());
+  try {
+    train_locked(log_lock, interruption, status);
+  } catch (const std::exception& error) {
+    const ReportedError own = {exit_code_of(error), error_text(error, train_settings())};
+    status.fail(SignalRequest::reported_error().value_or(own));
+    throw;
+  }
+}
+
+void Trainer::train_locked(LogLock& log_lock, Interruption& interruption, RunStatus& status) {
   exchange_.barrier();  // rank 0 has found its output in order
   const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
   log_lock.renew();
@@ -72,22 +86,43 @@ void Trainer::train() {
   for (const std::string& change : changes) {
     progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
   }
-  run_steps(reporter, last, interruption);
+  run_steps(reporter, last, interruption, status);
   if (stop_.requested()) save(progress);
   throw_log_failure(progress);
   reporter.end_run();
   if (!config_.samples.final_out.empty()) evaluator_.write_samples(position_.step);
   if (!stop_.requested()) run_test(progress);
   if (!stop_.requested()) print_results(evaluator_.run_tasks(position_.step, progress));
-  if (stop_.requested()) report_interruption();
+  const bool is_complete = !stop_.requested();
+  if (!is_complete) report_interruption();
   agree(progress);
   throw_log_failure(progress);
   print_summary();
+  end_status(status, is_complete);
+}
+
+RunProgress Trainer::progress_of_run() const {
+  RunProgress progress{.step = position_.step,
+                       .steps = config_.schedule.steps,
+                       .checkpoint = checkpointer_.saved_path()};
+  if (progress.checkpoint.empty() && resumed_) {  // nothing is restored yet
+    progress.step = resumed_->step;
+    progress.checkpoint = resumed_->checkpoint.string();
+  }
+  return progress;
+}
+
+void Trainer::end_status(RunStatus& status, bool is_complete) const {
+  status.set_progress(progress_of_run());
+  if (!is_complete) return status.stop(stop_.reason());
+  if (position_.step >= config_.schedule.steps) return status.finish();
+  status.stop("--stop-after " + std::to_string(config_.output.stop_after));
 }
 
 void Trainer::evaluate_only() {
   Interruption interruption(false, false);
   interruption.begin();
+  stop_.begin_time_limit();
   const std::string& log = exchange_.first() ? config_.output.log : "";
   const LogLock log_lock(log);
   if (!log.empty()) refuse_used_log(log);
@@ -135,7 +170,8 @@ void Trainer::throw_log_failure(const Progress& progress) const {
   fail_together("rank 0 cannot write its log");  // rank 0 reports its reason
 }
 
-void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption) {
+void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption,
+                        RunStatus& status) {
   Progress& progress = reporter.progress();
   const OutputSettings<Resolved>& output = config_.output;
   // The rules, in the order in which they run after a step.
@@ -178,10 +214,12 @@ void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& int
   interruption.begin();
   while (position_.step < last && !agree(progress)) {
     run_step(reporter, step);
+    status.set_progress(progress_of_run());
     for (const Rule* rule : rules) {
       if (stop_.requested()) break;
       if (!rule->due(position_.step, last)) continue;
       timed(eta, rule->work, rule->act);
+      status.set_progress(progress_of_run());
       agree(progress);
     }
   }
@@ -203,6 +241,7 @@ void Trainer::run_step(Reporter& reporter, TrainStep& step) {
   summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
     reporter.step(position_, runner_->stream(), stop_, [&] {
       const StepResult result = step.run(position_);
+      stop_.begin_time_limit();
       loss_ = result.loss;  // for the model card, even if the log cannot be written
       has_targets = result.targets > 0;
       position_.history.back().add_step(result.tokens, result.learning_rate);
@@ -266,14 +305,14 @@ void Trainer::print_evaluation(const std::string& name, const Evaluation& result
 }
 
 void Trainer::report_interruption() const {
-  Notice::print("interrupted by " + Interruption::name() + " after step " +
+  Notice::print("interrupted by " + stop_.reason() + " after step " +
                 std::to_string(position_.step) + ": " +
                 checkpointer_.interruption_text(position_.step));
 }
 
 void Trainer::require_uninterrupted() const {
   if (!stop_.requested()) return;
-  fail_together("interrupted by " + Interruption::name() + ": the evaluation is not complete");
+  fail_together("interrupted by " + stop_.reason() + ": the evaluation is not complete");
 }
 
 void Trainer::print_summary() {
