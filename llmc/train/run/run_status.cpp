@@ -92,7 +92,9 @@ struct RunStatus::State {
                        {"checkpoint", text_or_null(progress.checkpoint)},
                        {"reason", text_or_null(reason)}};
     constexpr int kIndent = 2;
-    write_file(out / kStatusFile, json.dump(kIndent) + "\n");
+    AtomicFile file(out / kStatusFile);
+    file.write(json.dump(kIndent) + "\n");
+    file.commit(false);  // if the machine fails now, the former status remains
   }
 
   // Writes the end of the run, and nothing afterwards.
