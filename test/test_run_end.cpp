@@ -68,12 +68,14 @@ TEST_SUITE("run_end") {
     const std::filesystem::path out = folder.path();
     {
       RunStatus status(out, {.step = 2, .steps = 9, .checkpoint = "run/step_000002"});
+      const std::string text = status.begin();
+      CHECK(status_of(out) == text);
       CHECK(json_of(out)["status"].text() == "running");
       CHECK(json_of(out)["exit_code"].is_null());
       CHECK(json_of(out)["step"].number() == 2);
       status.set_progress({.step = 5, .steps = 9});
       status.stop("SIGTERM");
-      status.fail({1, "too late"});
+      status.fail(1, "too late");
     }
     const Json stopped = json_of(out);
     CHECK(stopped["status"].text() == "stopped");
@@ -84,19 +86,25 @@ TEST_SUITE("run_end") {
     CHECK(stopped["checkpoint"].is_null());
     CHECK(stopped["time"].text().size() == 20);
     check_status_file(out);
-    RunStatus(out, {}).fail({2, "a \"reason\"\nof two lines \xff"});
+    RunStatus second(out, {});
+    second.begin();
+    second.fail(2, "a \"reason\"\nof two lines \xff");
     const Json failed = json_of(out);
     CHECK(failed["status"].text() == "failed");
     CHECK(failed["exit_code"].number() == 2);
     CHECK(failed["reason"].text() == "a \"reason\"\nof two lines \xef\xbf\xbd");
-    RunStatus(out, {}).finish();
+    RunStatus third(out, {});
+    third.begin();
+    third.finish();
     CHECK(json_of(out)["status"].text() == "finished");
     CHECK(json_of(out)["reason"].is_null());
   }
 
   TEST_CASE("without a folder nothing is written") {
     RunStatus status("", {});
+    CHECK(status.begin() == "");
     status.finish();
+    status.fail(1, "an error");
     CHECK(!std::filesystem::exists(kStatusFile));
   }
 
@@ -105,10 +113,34 @@ TEST_SUITE("run_end") {
     write_file(folder.path() / "status.json.tmp-1a2b3c4d", "torn");
     write_file(folder.path() / "status.json.tmp-mine", "another file");
     auto status = std::make_unique<RunStatus>(folder.path(), RunProgress{});
+    status->begin();
     CHECK(!std::filesystem::exists(folder.path() / "status.json.tmp-1a2b3c4d"));
     CHECK(std::filesystem::exists(folder.path() / "status.json.tmp-mine"));
     status.reset();
     CHECK(json_of(folder.path())["status"].text() == "running");
+  }
+
+  TEST_CASE("a rank that fails writes the error, unless another rank or another run has written") {
+    const TemporaryDirectory folder;
+    const std::filesystem::path& out = folder.path();
+    RunStatus rank0(out, {.steps = 9}), rank1(out, {.step = 3, .steps = 9}), rank2(out, {});
+    rank2.fail(1, "before rank 0 has written");
+    CHECK(!std::filesystem::exists(out / kStatusFile));
+    const std::string text = rank0.begin();
+    rank1.join(text);
+    rank2.join(text);
+    rank1.fail(1, "rank 1: no disk");
+    rank2.fail(2, "rank 2: rank 1 has ended");
+    rank0.fail(2, "rank 0: rank 1 has ended");
+    CHECK(json_of(out)["reason"].text() == "rank 1: no disk");
+    CHECK(json_of(out)["status"].text() == "failed");
+    CHECK(json_of(out)["step"].number() == 3);
+    RunStatus later(out, {.steps = 7});
+    const std::string later_text = later.begin();
+    RunStatus old(out, {});
+    old.join(text);
+    old.fail(1, "a rank of the run before");
+    CHECK(status_of(out) == later_text);
   }
 
   TEST_CASE("another file of the name is refused") {

@@ -291,13 +291,10 @@ TEST_SUITE("tcp_bootstrap") {
         const int own_code = bootstrap.places().rank;
         if (report.begin()) {
           ++num_reports;
-          report.end({own_code + 10, "rank " + std::to_string(own_code) + std::string(3000, '!')});
+          report.end(own_code + 10);
           CHECK(!report.begin());
         } else {
-          const auto error = report.wait().value_or(ReportedError());
-          CHECK(error.exit_code >= 10);
-          CHECK(error.text.starts_with("rank " + std::to_string(error.exit_code - 10) + "!!"));
-          CHECK(error.text.size() == 2047);  // cut
+          CHECK(report.wait().value_or(0) >= 10);
         }
       };
       for (const std::string& error : run_processes(settings_of_all(4, free_port()), body)) {

@@ -2,15 +2,12 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <future>
-#include <memory>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/signal_thread.h"
+#include "llmc/base/threads.h"
 #include "llmc/base/unfinished_files.h"
 
 namespace llmc {
@@ -65,21 +62,12 @@ void SignalRequest::set_work(const std::string& work) {
   state().work = work;
 }
 
-void SignalRequest::set_explained(std::function<bool()> is_explained, KnownError error) {
+void SignalRequest::set_explained(std::function<bool()> is_explained) {
   const std::lock_guard lock(state().mutex);
   state().is_explained = std::move(is_explained);
-  state().error = std::move(error);
 }
 
-std::optional<ReportedError> SignalRequest::reported_error() {
-  std::unique_lock lock(state().mutex);
-  const auto is_explained = state().is_explained;
-  const KnownError error = state().error;
-  lock.unlock();
-  return error && is_explained() ? error() : std::nullopt;
-}
-
-void SignalRequest::set_end(EndAnswer end) {
+void SignalRequest::set_end(std::function<void(int signal)> end) {
   const std::lock_guard lock(state().mutex);
   state().end = std::move(end);
 }
@@ -99,11 +87,7 @@ void SignalRequest::receive(int signal) {
   if (!state().is_recording) end(signal);
   if (!state().first_time) {
     adopt(signal);
-    if (state().is_explained()) {
-      answer_end(signal);
-    } else if (state().answers.first) {
-      state().answers.first();
-    }
+    if (state().answers.first && !state().is_explained()) state().answers.first();
     state().first_time = Clock::now();
   } else if (Clock::now() - *state().first_time >= kSameRequest) {
     answer_end(signal);
@@ -114,18 +98,8 @@ void SignalRequest::receive(int signal) {
 }
 
 void SignalRequest::answer_end(int signal) {
-  if (!state().end) return;
-  const auto done = std::make_shared<std::promise<void>>();
-  const auto answer = [done, signal, end = state().end, error = state().error,
-                       is_explained = state().is_explained] {
-    end(signal, error && is_explained() ? error() : std::nullopt);
-    done->set_value();
-  };
-  try {
-    std::thread(answer).detach();
-    done->get_future().wait_for(kEndTime);
-  } catch (const std::system_error&) {  // no thread is left: the process ends without the answer
-  }
+  if (!state().end || state().is_explained()) return;
+  run_for(std::chrono::seconds(2), [end = state().end, signal] { end(signal); });
 }
 
 void SignalRequest::end(int signal) {

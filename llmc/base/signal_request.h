@@ -16,12 +16,6 @@
 
 namespace llmc {
 
-// An error of any process of the run, as it was printed, and the exit code of the run.
-struct ReportedError {
-  int exit_code = 1;
-  std::string text;
-};
-
 // Functions that the signal thread calls; empty: none.
 struct SignalAnswers {
   std::function<void()> first;           // after the first signal
@@ -58,9 +52,6 @@ class SignalRequest {
   SignalRequest& operator=(const SignalRequest&) = delete;
   ~SignalRequest();
 
-  using KnownError = std::function<std::optional<ReportedError>()>;
-  using EndAnswer = std::function<void(int signal, const std::optional<ReportedError>& error)>;
-
   // Whether a signal has arrived.
   static bool requested() { return signal_.load() != 0; }
 
@@ -78,24 +69,19 @@ class SignalRequest {
 
   // Sets a function that returns whether the user knows already why the process ends, for example
   // by the error of another rank, after which a launcher sends signals. Signals print nothing then.
-  // `error` returns that error if it is known.
-  static void set_explained(std::function<bool()> is_explained, KnownError error = {});
+  static void set_explained(std::function<bool()> is_explained);
 
-  // The error that ends the process, as set_explained() provides it; empty if none is known.
-  static std::optional<ReportedError> reported_error();
-
-  // Sets a function that is called before a signal ends the process, and when a signal arrives
-  // after an error of another process (then that error is known). A thread of its own calls it; it
-  // must not throw. The process ends without it if it takes longer than two seconds, for example
-  // because a disk does not answer. Empty: none.
-  static void set_end(EndAnswer end);
+  // Sets a function that is called before a signal ends the process, unless that is explained. It
+  // runs in a thread of its own and must not throw. The process ends without it if it takes longer
+  // than two seconds, for example because a disk does not answer. Empty: none.
+  static void set_end(std::function<void(int signal)> end);
 
   // Ends the process by a signal: removes unfinished files and prints what was interrupted.
   [[noreturn]] static void end_process(int signal);
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kSameRequest{2}, kEndTime{2};
+  static constexpr std::chrono::seconds kSameRequest{2};
 
   struct State {
     std::mutex mutex;
@@ -104,8 +90,7 @@ class SignalRequest {
     SignalAnswers answers;
     std::string program, work;
     std::function<bool()> is_explained = [] { return false; };
-    KnownError error;
-    EndAnswer end;
+    std::function<void(int signal)> end;
   };
 
   // Never destroyed: a signal may arrive while the program exits.

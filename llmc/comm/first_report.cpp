@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <random>
 
@@ -27,19 +28,16 @@ bool FirstReport::begin() {
   return !state_ || state_->phase.compare_exchange_strong(expected, kBegun);
 }
 
-void FirstReport::end(const ReportedError& error) {
+void FirstReport::end(int exit_code) {
   if (!state_) return;
-  error.text.copy(state_->text, kTextBytes - 1);
-  state_->exit_code.store(error.exit_code);
+  state_->exit_code.store(exit_code);
   state_->phase.store(kEnded);
 }
 
-std::optional<ReportedError> FirstReport::wait(std::chrono::seconds limit) const {
-  const auto end = std::chrono::steady_clock::now() + limit;
+std::optional<int> FirstReport::wait() const {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (PollPause pause; state_ && std::chrono::steady_clock::now() < end; pause.next()) {
-    if (state_->phase.load() == kEnded) {
-      return ReportedError{state_->exit_code.load(), state_->text};
-    }
+    if (state_->phase.load() == kEnded) return state_->exit_code.load();
   }
   return std::nullopt;
 }

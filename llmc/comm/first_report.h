@@ -5,13 +5,10 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "llmc/base/signal_request.h"
 #include "llmc/comm/bootstrap.h"
 
 namespace llmc {
@@ -32,20 +29,17 @@ class FirstReport {
   bool has_begun() const { return state_ && state_->phase.load() != kNone; }
 
   // The error is printed, and the run ends with this exit code.
-  void end(const ReportedError& error);
+  void end(int exit_code);
 
-  // Waits until the first report is printed and returns the error; a long text is cut. Empty if
-  // that does not happen within this time, because its rank was killed.
-  std::optional<ReportedError> wait(std::chrono::seconds limit = std::chrono::minutes(1)) const;
+  // Waits until the first report is printed and returns its exit code. Empty if that does not
+  // happen within a minute, because its rank was killed.
+  std::optional<int> wait() const;
 
  private:
-  static constexpr std::size_t kTextBytes = 2048;
-
   enum Phase : int { kNone, kBegun, kEnded };  // memory that is new is zero
 
   struct State {
     std::atomic<int> phase, exit_code;
-    char text[kTextBytes];  // ends with a zero
   };
   static_assert(std::atomic<int>::is_always_lock_free, "processes share no locks");
 

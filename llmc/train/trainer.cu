@@ -55,18 +55,23 @@ void Trainer::train() {
   LogLock log_lock(exchange_.first() ? config_.output.log : "");
   const FileDescriptor lock =
       exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
-  RunStatus status(exchange_.first() ? config_.output.out : "", progress_of_run());
+  RunStatus status(config_.output.out, progress_of_run());
+  const std::string text = exchange_.first() ? status.begin() : "";
+  // The others wait here until rank 0 has found its output in order.
+  status.join(exchange_.broadcast(text));
   try {
     train_locked(log_lock, interruption, status);
   } catch (const std::exception& error) {
-    const ReportedError own = {exit_code_of(error), error_text(error, train_settings())};
-    status.fail(SignalRequest::reported_error().value_or(own));
+    const bool is_common = dynamic_cast<const ErrorOfAllRanks*>(&error) != nullptr;
+    const std::string rank = is_common || exchange_.ranks() == 1
+                                 ? ""
+                                 : "rank " + std::to_string(exchange_.rank()) + ": ";
+    status.fail(exit_code_of(error), rank + error_text(error, train_settings()));
     throw;
   }
 }
 
 void Trainer::train_locked(LogLock& log_lock, Interruption& interruption, RunStatus& status) {
-  exchange_.barrier();  // rank 0 has found its output in order
   const std::vector<std::string> changes = checkpointer_.restore_or_start(position_);
   log_lock.renew();
   runner_->context().quantization.set(config_.quantized_pass(position_.step));
@@ -113,6 +118,7 @@ RunProgress Trainer::progress_of_run() const {
 }
 
 void Trainer::end_status(RunStatus& status, bool is_complete) const {
+  if (!exchange_.first()) return;
   status.set_progress(progress_of_run());
   if (!is_complete) return status.stop(stop_.reason());
   if (position_.step >= config_.schedule.steps) return status.finish();

@@ -60,7 +60,7 @@ class Trainer {
 
   RunProgress progress_of_run() const;
 
-  // Writes the end of the run. `is_complete`: nothing ended it early.
+  // Rank 0 writes the end of the run. `is_complete`: nothing ended it early.
   void end_status(RunStatus& status, bool is_complete) const;
 
   // Rank 0 measures while the others wait: they would share its processors or its GPU.

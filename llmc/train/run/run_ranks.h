@@ -83,16 +83,14 @@ class RunRanks {
     const bool is_common = dynamic_cast<const ErrorOfAllRanks*>(&error) != nullptr;
     int exit_code = exit_code_of(error);
     const bool is_first = (!is_common || process_.rank == 0) && report_.begin();
-    const std::optional<ReportedError> reported = is_first ? std::nullopt : report_.wait();
-    if (reported) {
-      exit_code = reported->exit_code;
-    } else {
+    const std::optional<int> reported = is_first ? std::nullopt : report_.wait();
+    if (!reported) {
       const std::string rank =
           process_.ranks > 1 && !is_common ? "rank " + std::to_string(process_.rank) + ": " : "";
-      const std::string text = rank + error_text(error, train_settings());
-      print(text);
-      report_.end({exit_code, text});
+      print(rank + error_text(error, train_settings()));
+      report_.end(exit_code);
     }
+    exit_code = reported.value_or(exit_code);
     if (world_) {
       world_->abort(exit_code);
     } else if (bootstrap_) {
@@ -102,15 +100,12 @@ class RunRanks {
   }
 
  private:
-  static constexpr std::chrono::seconds kErrorTime{1};
-
   std::optional<int> compare(const RankStart& own) {
     const std::optional<StartFailure> failure = agree_to_start(
         [this](const std::string& text) { return bootstrap_->all_gather(text); }, own);
     if (!failure) {
       report_ = FirstReport(*bootstrap_);
-      SignalRequest::set_explained([report = report_] { return report.has_begun(); },
-                                   [report = report_] { return report.wait(kErrorTime); });
+      SignalRequest::set_explained([report = report_] { return report.has_begun(); });
       return std::nullopt;
     }
     SignalRequest::set_explained([] { return true; });

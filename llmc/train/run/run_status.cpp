@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -15,7 +15,9 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/base/process_clock.h"
+#include "llmc/base/signal_request.h"
 #include "llmc/base/signal_thread.h"
+#include "llmc/base/threads.h"
 #include "llmc/config/exit_code.h"
 
 namespace llmc {
@@ -79,10 +81,10 @@ struct RunStatus::State {
   std::mutex mutex;
   std::filesystem::path out;  // empty: nothing is written
   RunProgress progress;
+  std::string text;  // that rank 0 wrote last; empty: none
 
   // The caller holds the mutex.
-  void write(const char* status, const Json& exit_code, const std::string& reason) const {
-    if (out.empty()) return;
+  void write(const char* status, const Json& exit_code, const std::string& reason) {
     const Json json = {{"status", status},
                        {"step", progress.step},
                        {"steps", progress.steps},
@@ -92,45 +94,59 @@ struct RunStatus::State {
                        {"checkpoint", text_or_null(progress.checkpoint)},
                        {"reason", text_or_null(reason)}};
     constexpr int kIndent = 2;
+    text = json.dump(kIndent) + "\n";
     AtomicFile file(out / kStatusFile);
-    file.write(json.dump(kIndent) + "\n");
+    file.write(text);
     file.commit(false);  // if the machine fails now, the former status remains
   }
 
   // Writes the end of the run, and nothing afterwards.
   void end(const char* status, int exit_code, const std::string& reason) {
     const std::lock_guard lock(mutex);
-    write(status, exit_code, reason);
+    if (!out.empty()) write(status, exit_code, reason);
     out.clear();
   }
 
+  // The same, unless another rank has written.
   void try_to_end(const char* status, int exit_code, const std::string& reason) noexcept {
     try {
-      end(status, exit_code, reason);
-    } catch (const std::exception&) {  // the run fails already, and its error is reported
+      const std::lock_guard lock(mutex);
+      if (out.empty() || text.empty() || read_file(out / kStatusFile) != text) return;
+      write(status, exit_code, reason);
+      out.clear();
+    } catch (const std::exception&) {  // what ends the process is reported without the file
     }
   }
 };
 
-RunStatus::RunStatus(const std::filesystem::path& out, RunProgress progress)
-    : state_(std::make_shared<State>()), answers_signals_(!out.empty()) {
-  state_->out = out;
+RunStatus::RunStatus(std::filesystem::path out, RunProgress progress)
+    : state_(std::make_shared<State>()) {
+  state_->out = std::move(out);
   state_->progress = std::move(progress);
-  if (out.empty()) return;
-  remove_temporary_files(out);
-  state_->write(kRunning, nullptr, "");
-  SignalRequest::set_end([state = state_](int signal, const std::optional<ReportedError>& error) {
-    constexpr int kSignalCode = 128;  // of a shell
-    if (error) return state->try_to_end(kFailed, error->exit_code, error->text);
-    const std::string name(signal_name(signal));
-    state->try_to_end(kStopped, kSignalCode + signal, name + " ended the process at once");
-  });
 }
 
 RunStatus::~RunStatus() {
   if (answers_signals_) SignalRequest::set_end({});
   const std::lock_guard lock(state_->mutex);
   state_->out.clear();
+}
+
+std::string RunStatus::begin() {
+  if (state_->out.empty()) return {};
+  remove_temporary_files(state_->out);
+  state_->write(kRunning, nullptr, "");
+  answers_signals_ = true;
+  SignalRequest::set_end([state = state_](int signal) {
+    constexpr int kSignalCode = 128;  // of a shell
+    const std::string name(signal_name(signal));
+    state->try_to_end(kStopped, kSignalCode + signal, name + " ended the process at once");
+  });
+  return state_->text;
+}
+
+void RunStatus::join(const std::string& text) {
+  const std::lock_guard lock(state_->mutex);
+  state_->text = text;
 }
 
 void RunStatus::set_progress(RunProgress progress) {
@@ -146,8 +162,9 @@ void RunStatus::stop(const std::string& reason) {
   state_->end(kStopped, kExitOk, reason);
 }
 
-void RunStatus::fail(const ReportedError& error) noexcept {
-  state_->try_to_end(kFailed, error.exit_code, error.text);
+void RunStatus::fail(int exit_code, const std::string& reason) noexcept {
+  run_for(std::chrono::seconds(2),
+          [state = state_, exit_code, reason] { state->try_to_end(kFailed, exit_code, reason); });
 }
 
 }  // namespace llmc
