@@ -69,6 +69,9 @@ IO_LIBS   := -lpcre2-8 -lxxhash -lz -lzstd
 MPI_TESTS   := mpi_ranks mpi_training nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
+ifneq ($(and $(MPI_HOME),$(if $(MPI_INCLUDE),,missing)),)
+$(error MPI_HOME=$(MPI_HOME): $(MPI_HOME)/include/mpi.h is missing; give the folder that has include/mpi.h and lib)
+endif
 MPI_FLAGS   := $(if $(MPI_INCLUDE),-DLLMC_MPI -DOMPI_SKIP_MPICXX -isystem $(MPI_INCLUDE))
 # The libraries that libmpi loads name a folder to search, in which they are not where they were only
 # unpacked, so programs name these libraries themselves. nvcc does not take a file called .so.40.
@@ -182,6 +185,9 @@ KERNEL_FLAGS   := $(if $(SANITIZE),$(TEST_OPTIMIZE),$(OPTIMIZE))
 CUDA_OUT := build/cuda
 NVCC :=
 ifneq ($(CUDA),0)
+ifneq ($(and $(CUDA_HOME),$(if $(wildcard $(CUDA_HOME)/bin/nvcc),,missing)),)
+$(error CUDA_HOME=$(CUDA_HOME): $(CUDA_HOME)/bin/nvcc is missing; give the folder of a CUDA toolkit, or CUDA=0)
+endif
 NVCC := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) \
           $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
@@ -226,10 +232,15 @@ CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LI
 # library is missing.
 NCCL_PLACES  := $(or $(NCCL_HOME),$(TOOLKIT) /usr/local /usr)
 NCCL_INCLUDE := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(NCCL_PLACES:%=%/include/nccl.h))))
-NCCL_LIB     := $(patsubst %/libnccl.so,%,$(firstword $(wildcard $(foreach f,lib lib64 lib/$(MULTIARCH),$(NCCL_PLACES:%=%/$f/libnccl.so)))))
+# The Python wheel of NCCL has only libnccl.so.2.
+NCCL_FILE    := $(firstword $(wildcard $(foreach n,libnccl.so libnccl.so.2,$(foreach f,lib lib64 lib/$(MULTIARCH),$(NCCL_PLACES:%=%/$f/$n)))))
+NCCL_LIB     := $(patsubst %/,%,$(dir $(NCCL_FILE)))
+ifneq ($(and $(NCCL_HOME),$(if $(and $(NCCL_INCLUDE),$(NCCL_LIB)),,missing)),)
+$(error NCCL_HOME=$(NCCL_HOME): $(if $(NCCL_INCLUDE),lib/libnccl.so,include/nccl.h) is missing; give the folder that has include/nccl.h and lib)
+endif
 ifneq ($(and $(NCCL_INCLUDE),$(NCCL_LIB)),)
 NCCL_FLAGS := -DLLMC_NCCL $(addprefix -isystem ,$(filter-out /usr/include,$(NCCL_INCLUDE)))
-NCCL_LIBS  := -L$(NCCL_LIB) $(addprefix -Xlinker -rpath=,$(filter-out /usr/lib%,$(NCCL_LIB))) -lnccl
+NCCL_LIBS  := -L$(NCCL_LIB) $(addprefix -Xlinker -rpath=,$(filter-out /usr/lib%,$(NCCL_LIB))) -l$(if $(filter %.2,$(NCCL_FILE)),:libnccl.so.2,nccl)
 endif
 endif
 

@@ -255,6 +255,9 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
     script gpu_check_generation test/test_gpu_check_generation.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
+    script slurm_scripts test/test_slurm_scripts.py ${case_filter:+"$case_filter"}
+    script slurm_programs test/test_slurm_programs.py "$out" ${case_filter:+"$case_filter"}
+    script containers test/test_containers.py ${case_filter:+"$case_filter"}
     script study test/test_study.py ${case_filter:+"$case_filter"}
     script study_experiments test/test_study_experiments.py ${case_filter:+"$case_filter"}
     script study_tuning test/test_study_tuning.py ${case_filter:+"$case_filter"}

@@ -7,9 +7,10 @@
 #
 # From the environment: TRAIN_GPT2, the program (default: ./train_gpt2).
 #
-# The job is requeued if and only if the step ended with exit code 0, OUT/status.json has "stopped", and its step is
-# larger than before. So neither an error, nor a status that an earlier start has left, nor a run that does not advance
-# requeues a job forever. Exit codes: that of srun; 1 if the run was stopped without an advance; 2 for wrong flags.
+# The job is requeued if and only if the step ended with exit code 0, OUT/status.json has "stopped", its step is larger
+# than before, and Slurm has the job as running: scancel ends a job, and Slurm itself requeues one that it preempts. So
+# neither an error, nor a status that an earlier start has left, nor a run that does not advance requeues a job forever.
+# Exit codes: that of srun; 1 if the run was stopped without an advance; 2 for wrong flags.
 set -uo pipefail
 
 usage_error() {
@@ -47,5 +48,9 @@ if [ "${step:-0}" -le "${before:-0}" ]; then
   echo "train_step.sh: the run was stopped before it did a step, so the job is not requeued" >&2
   exit 1
 fi
-# Slurm itself requeues a job that it preempts; then this fails, and has no effect.
+state=$(scontrol show job "$SLURM_JOB_ID" | sed -nE 's/^ *JobState=([A-Z_]+).*/\1/p')
+if [ "$state" != RUNNING ]; then
+  echo "job $SLURM_JOB_ID is ${state:-unknown}: not requeued here"
+  exit 0
+fi
 scontrol requeue "$SLURM_JOB_ID" || echo "train_step.sh: job $SLURM_JOB_ID was not requeued" >&2
