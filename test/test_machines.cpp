@@ -66,7 +66,7 @@ TEST_SUITE("machines") {
     CHECK(machines_text(places) == "machine a: ranks 0-1, CPU (EPYC)");
   }
 
-  TEST_CASE("machines of one host name are told apart, and ranks may alternate") {
+  TEST_CASE("machines with equal host names have a line each, and ranks may alternate") {
     const RankPlace first{"a boot 1", "a", "0", "X"}, second{"a boot 2", "a", "0", "X"};
     CHECK(machines_text({first, second, first, second}) ==
           "machine a: ranks 0,2, 1 x X\nmachine a: ranks 1,3, 1 x X");

@@ -28,7 +28,7 @@ class StopAgreement {
   bool requested() const { return requested_; }
   bool failed() const { return failed_; }
 
-  // What ends the run early, if requested(): "SIGTERM" or "--stop-after-minutes 30".
+  // The reason for the early end, if requested(): "SIGTERM" or "--stop-after-minutes 30".
   std::string reason() const;
 
   // This rank must stop at the next agreement.
