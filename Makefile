@@ -69,6 +69,9 @@ IO_LIBS   := -lpcre2-8 -lxxhash -lz -lzstd
 MPI_TESTS   := mpi_ranks mpi_training nccl_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
+ifneq ($(and $(MPI_HOME),$(if $(MPI_INCLUDE),,missing)),)
+$(error MPI_HOME=$(MPI_HOME): $(MPI_HOME)/include/mpi.h is missing; give the folder that has include/mpi.h and lib)
+endif
 MPI_FLAGS   := $(if $(MPI_INCLUDE),-DLLMC_MPI -DOMPI_SKIP_MPICXX -isystem $(MPI_INCLUDE))
 # The libraries that libmpi loads name a folder to search, in which they are not where they were only
 # unpacked, so programs name these libraries themselves. nvcc does not take a file called .so.40.
@@ -182,6 +185,9 @@ KERNEL_FLAGS   := $(if $(SANITIZE),$(TEST_OPTIMIZE),$(OPTIMIZE))
 CUDA_OUT := build/cuda
 NVCC :=
 ifneq ($(CUDA),0)
+ifneq ($(and $(CUDA_HOME),$(if $(wildcard $(CUDA_HOME)/bin/nvcc),,missing)),)
+$(error CUDA_HOME=$(CUDA_HOME): $(CUDA_HOME)/bin/nvcc is missing; give the folder of a CUDA toolkit, or CUDA=0)
+endif
 NVCC := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc)) \
           $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
@@ -226,10 +232,15 @@ CUDA_LIBS := $(addprefix -L,$(DEPS_LIBS)) $(addprefix -Xlinker -rpath=,$(DEPS_LI
 # library is missing.
 NCCL_PLACES  := $(or $(NCCL_HOME),$(TOOLKIT) /usr/local /usr)
 NCCL_INCLUDE := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(NCCL_PLACES:%=%/include/nccl.h))))
-NCCL_LIB     := $(patsubst %/libnccl.so,%,$(firstword $(wildcard $(foreach f,lib lib64 lib/$(MULTIARCH),$(NCCL_PLACES:%=%/$f/libnccl.so)))))
+# The Python wheel of NCCL has only libnccl.so.2.
+NCCL_FILE    := $(firstword $(wildcard $(foreach n,libnccl.so libnccl.so.2,$(foreach f,lib lib64 lib/$(MULTIARCH),$(NCCL_PLACES:%=%/$f/$n)))))
+NCCL_LIB     := $(patsubst %/,%,$(dir $(NCCL_FILE)))
+ifneq ($(and $(NCCL_HOME),$(if $(and $(NCCL_INCLUDE),$(NCCL_LIB)),,missing)),)
+$(error NCCL_HOME=$(NCCL_HOME): $(if $(NCCL_INCLUDE),lib/libnccl.so,include/nccl.h) is missing; give the folder that has include/nccl.h and lib)
+endif
 ifneq ($(and $(NCCL_INCLUDE),$(NCCL_LIB)),)
 NCCL_FLAGS := -DLLMC_NCCL $(addprefix -isystem ,$(filter-out /usr/include,$(NCCL_INCLUDE)))
-NCCL_LIBS  := -L$(NCCL_LIB) $(addprefix -Xlinker -rpath=,$(filter-out /usr/lib%,$(NCCL_LIB))) -lnccl
+NCCL_LIBS  := -L$(NCCL_LIB) $(addprefix -Xlinker -rpath=,$(filter-out /usr/lib%,$(NCCL_LIB))) -l$(if $(filter %.2,$(NCCL_FILE)),:libnccl.so.2,nccl)
 endif
 endif
 
@@ -307,8 +318,8 @@ GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint che
 GROUP_text.cpp       := added_tokens base_log batches classification_metrics compressed_file conversations data_sources documents eval_files infer_text input_file labelled_texts lines near_duplicates padded_batches prompt_list race \
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
-                        memory_limits worker_pool infer_settings interruption io_queue log_lock mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
-                        rank_agreement readable_text recorded_settings resource_usage run_log schedule scratch_faults scratch_file settings shard_layout suggestions task_thread tcp_bootstrap tcp_transport text_notices toy_language training_history
+                        memory_limits worker_pool infer_settings interruption io_queue log_lock machines mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
+                        rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout suggestions task_thread tcp_bootstrap tcp_transport text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 # DEVICE=ptx finds kernels by their names, so files that have some are not put into another namespace.

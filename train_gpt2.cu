@@ -23,6 +23,7 @@
 #include "llmc/plan/plan_text.h"              // print_plan, print_mesh: no run, only its plan
 #include "llmc/plan/schedule_dump.h"          // dump_schedule: --dump-schedule
 #include "llmc/train/run/data_source.h"       // choose_source: texts or the toy language
+#include "llmc/train/run/describe_ranks.h"    // describe_ranks: machines, mesh
 #include "llmc/train/run/describe_run.h"      // describe: the first lines of a run
 #include "llmc/train/run/input_agreement.h"   // require_equal_inputs: data, weights, settings
 #include "llmc/train/run/rank_output.h"       // RankOutput: only rank 0 prints
@@ -68,6 +69,7 @@ void run(Request request, World& world) {
   });
   require_equal_inputs(config, data, weights, exchange);
   describe(config, facts.windows);
+  describe_ranks(config, exchange);
   if (exchange.first()) dump_schedule(config);
   Trainer trainer(config, std::move(data), resumed, world, exchange);
   config.training() ? trainer.train() : trainer.evaluate_only();

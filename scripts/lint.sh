@@ -38,7 +38,7 @@ if is_selected format; then
 fi
 
 if is_selected scripts; then
-  output=$(tracked 'scripts/*.sh' 'dev/*.sh' '.ci/run' | while read -r f; do bash -n "$f" 2>&1 || echo "$f: does not parse"; done)
+  output=$(tracked 'scripts/*.sh' 'scripts/*.sbatch' 'dev/*.sh' '.ci/run' | while read -r f; do bash -n "$f" 2>&1 || echo "$f: does not parse"; done)
   report "shell scripts parse" "$output" "$([ -z "$output" ]; echo $?)"
   output=$(tracked '*.py' scripts/plot | while read -r f; do
     python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$f" 2>&1 || echo "$f: does not parse"; done)

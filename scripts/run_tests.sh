@@ -255,6 +255,9 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
     script gpu_check test/test_gpu_check.py ${case_filter:+"$case_filter"}
     script gpu_check_generation test/test_gpu_check_generation.py ${case_filter:+"$case_filter"}
     script download test/test_download.py ${case_filter:+"$case_filter"}
+    script slurm_scripts test/test_slurm_scripts.py ${case_filter:+"$case_filter"}
+    script slurm_programs test/test_slurm_programs.py "$out" ${case_filter:+"$case_filter"}
+    script containers test/test_containers.py ${case_filter:+"$case_filter"}
     script study test/test_study.py ${case_filter:+"$case_filter"}
     script study_experiments test/test_study_experiments.py ${case_filter:+"$case_filter"}
     script study_tuning test/test_study_tuning.py ${case_filter:+"$case_filter"}
@@ -287,6 +290,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   script qat_programs test/test_qat_programs.py "$out" ${case_filter:+"$case_filter"}
   script memory_programs test/test_memory_programs.py "$out" ${case_filter:+"$case_filter"}
   script stop_programs test/test_stop_programs.py "$out" ${case_filter:+"$case_filter"}
+  script status_programs test/test_status_programs.py "$out" ${case_filter:+"$case_filter"}
   script offload_programs test/test_offload_programs.py "$out" ${case_filter:+"$case_filter"}
   script finetune_programs test/test_finetune_programs.py "$out" ${case_filter:+"$case_filter"}
   script adapter_programs test/test_adapter_programs.py "$out" ${case_filter:+"$case_filter"}

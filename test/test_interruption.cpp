@@ -146,6 +146,45 @@ TEST_SUITE("interruption") {
     CHECK(result.messages == "");
   }
 
+  TEST_CASE("a signal that ends the process is answered first, unless the end is explained") {
+    const auto answer = [](int signal) {
+      llmc::Notice::interject("answer: " + std::string(llmc::signal_name(signal)));
+    };
+    const ChildResult before = run_child([&] {
+      SignalRequest::set_end(answer);
+      send(SIGTERM);
+      return wait_for_end();
+    });
+    CHECK(before.messages == "answer: SIGTERM\ntest: interrupted by SIGTERM\n");
+    const ChildResult second = run_child([&] {
+      Interruption interruption;
+      interruption.begin();
+      SignalRequest::set_end(answer);
+      send(SIGINT);
+      wait_for_request();
+      return send_until_end(SIGUSR1);
+    });
+    CHECK(second.messages.find("answer: SIGINT") == std::string::npos);
+    CHECK(second.messages.find("answer: SIGUSR1\nended at once by a second SIGUSR1") !=
+          std::string::npos);
+    const ChildResult explained = run_child([&] {
+      SignalRequest::set_explained([] { return true; });
+      SignalRequest::set_end(answer);
+      send(SIGTERM);
+      return wait_for_end();
+    });
+    CHECK(explained.messages == "");
+  }
+
+  TEST_CASE("an answer that does not return does not keep the process") {
+    const ChildResult result = run_child([] {
+      SignalRequest::set_end([](int) { wait_for_end(); });
+      send(SIGTERM);
+      return wait_for_end();
+    });
+    CHECK(result.status == SIGTERM);
+  }
+
   TEST_CASE("before its first step, a run does not take signals as requests") {
     const ChildResult result = run_child([] {
       const Interruption interruption;

@@ -7,6 +7,7 @@
 #include "llmc/base/error.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/signal_thread.h"
+#include "llmc/base/threads.h"
 #include "llmc/base/unfinished_files.h"
 
 namespace llmc {
@@ -66,6 +67,11 @@ void SignalRequest::set_explained(std::function<bool()> is_explained) {
   state().is_explained = std::move(is_explained);
 }
 
+void SignalRequest::set_end(std::function<void(int signal)> end) {
+  const std::lock_guard lock(state().mutex);
+  state().end = std::move(end);
+}
+
 void SignalRequest::end_process(int signal) {
   const std::lock_guard lock(state().mutex);
   end(signal);
@@ -84,13 +90,20 @@ void SignalRequest::receive(int signal) {
     if (state().answers.first && !state().is_explained()) state().answers.first();
     state().first_time = Clock::now();
   } else if (Clock::now() - *state().first_time >= kSameRequest) {
+    answer_end(signal);
     UnfinishedFiles::remove_all();
     if (state().answers.last) state().answers.last(signal);
     SignalThread::end_process(signal);
   }
 }
 
+void SignalRequest::answer_end(int signal) {
+  if (!state().end || state().is_explained()) return;
+  run_for(std::chrono::seconds(2), [end = state().end, signal] { end(signal); });
+}
+
 void SignalRequest::end(int signal) {
+  answer_end(signal);
   UnfinishedFiles::remove_all();
   const std::string& work = state().work;
   if (!state().is_explained())

@@ -71,6 +71,11 @@ class SignalRequest {
   // by the error of another rank, after which a launcher sends signals. Signals print nothing then.
   static void set_explained(std::function<bool()> is_explained);
 
+  // Sets a function that is called before a signal ends the process, unless that is explained. It
+  // runs in a thread of its own and must not throw. The process ends without it if it takes longer
+  // than two seconds, for example because a disk does not answer. Empty: none.
+  static void set_end(std::function<void(int signal)> end);
+
   // Ends the process by a signal: removes unfinished files and prints what was interrupted.
   [[noreturn]] static void end_process(int signal);
 
@@ -85,6 +90,7 @@ class SignalRequest {
     SignalAnswers answers;
     std::string program, work;
     std::function<bool()> is_explained = [] { return false; };
+    std::function<void(int signal)> end;
   };
 
   // Never destroyed: a signal may arrive while the program exits.
@@ -92,6 +98,9 @@ class SignalRequest {
 
   // The signal thread calls this.
   static void receive(int signal);
+
+  // Calls the function of set_end(), and waits for it.
+  static void answer_end(int signal);
 
   [[noreturn]] static void end(int signal);
 

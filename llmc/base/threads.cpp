@@ -3,6 +3,10 @@
 #include <sched.h>
 
 #include <cstdlib>
+#include <future>
+#include <memory>
+#include <system_error>
+#include <utility>
 
 namespace llmc {
 
@@ -16,6 +20,19 @@ std::int64_t cpu_threads() {
   const char* value = std::getenv("LLMC_HOST_THREADS");
   const int threads = value != nullptr ? std::atoi(value) : 0;
   return threads > 0 ? threads : available_processors();
+}
+
+bool run_for(std::chrono::seconds limit, std::function<void()> work) {
+  const auto done = std::make_shared<std::promise<void>>();
+  try {
+    std::thread([done, work = std::move(work)] {
+      work();
+      done->set_value();
+    }).detach();
+  } catch (const std::system_error&) {  // no thread is left
+    return false;
+  }
+  return done->get_future().wait_for(limit) == std::future_status::ready;
 }
 
 }  // namespace llmc

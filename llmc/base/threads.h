@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -19,6 +21,11 @@ std::int64_t available_processors();
 // LLMC_HOST_THREADS, which is this rank's share if several run on a machine (rank_places.h);
 // otherwise one per available processor.
 std::int64_t cpu_threads();
+
+// Calls work() in a thread of its own, and waits for it for at most this time. Returns whether it
+// has ended; it continues otherwise, so the process should end soon. For the end of a process, if a
+// disk may not answer. `work` must not throw.
+bool run_for(std::chrono::seconds limit, std::function<void()> work);
 
 // Calls work(0) .. work(count - 1), each once, on up to `threads` threads; returns when all are
 // done. If calls throw, no further ones start, and the exception of the lowest index is rethrown,

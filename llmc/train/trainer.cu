@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -10,8 +11,11 @@
 #include "llmc/base/resolved.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/comm/ranks.h"
+#include "llmc/config/exit_code.h"
+#include "llmc/config/quantities.h"
 #include "llmc/config/setting.h"
 #include "llmc/config/train_output_settings.h"
+#include "llmc/config/train_table.h"
 #include "llmc/device/device.h"
 #include "llmc/pipeline/timeline.h"
 #include "llmc/plan/memory_hint.h"
@@ -20,7 +24,6 @@
 #include "llmc/train/rule.h"
 #include "llmc/train/run/initial_state.h"
 #include "llmc/train/run/interruption_text.h"
-#include "llmc/train/run/log_lock.h"
 #include "llmc/train/run/run_output.h"
 #include "llmc/train/trainer.h"
 #include "llmc/train/watch/flops.h"
@@ -36,7 +39,7 @@ Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRu
       data_(std::move(data)),
       resumed_(std::move(resumed)),
       exchange_(exchange),
-      stop_(exchange),
+      stop_(exchange, config.output.stop_after_minutes),
       runner_(make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
                                    training_gemm_options(config.precision.tf32),
                                    Ranks(world, config.mesh()))),
@@ -53,7 +56,23 @@ void Trainer::train() {
   LogLock log_lock(exchange_.first() ? config_.output.log : "");
   const FileDescriptor lock =
       exchange_.first() ? check_run_output(config_.output, config_.samples) : FileDescriptor();
-  exchange_.barrier();  // rank 0 has found its output in order
+  RunStatus status(config_.output.out, progress_of_run());
+  const std::string text = exchange_.first() ? status.begin() : "";
+  // The others wait here until rank 0 has found its output in order.
+  status.join(exchange_.broadcast(text));
+  try {
+    train_locked(log_lock, interruption, status);
+  } catch (const std::exception& error) {
+    const bool is_common = dynamic_cast<const ErrorOfAllRanks*>(&error) != nullptr;
+    const std::string rank = is_common || exchange_.ranks() == 1
+                                 ? ""
+                                 : "rank " + std::to_string(exchange_.rank()) + ": ";
+    status.fail(exit_code_of(error), rank + error_text(error, train_settings()));
+    throw;
+  }
+}
+
+void Trainer::train_locked(LogLock& log_lock, Interruption& interruption, RunStatus& status) {
   if (!config_.output.out.empty() && config_.output.save == SaveMode::async) {
     require_shared_disk(config_.output.out, exchange_);
   }
@@ -76,23 +95,46 @@ void Trainer::train() {
   for (const std::string& change : changes) {
     progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
   }
-  run_steps(reporter, last, interruption);
+  run_steps(reporter, last, interruption, status);
   if (stop_.requested()) save(progress);
   complete_saves(progress);
+  status.set_progress(progress_of_run());
   throw_log_failure(progress);
   reporter.end_run();
   if (!config_.samples.final_out.empty()) evaluator_.write_samples(position_.step);
   if (!stop_.requested()) run_test(progress);
   if (!stop_.requested()) print_results(evaluator_.run_tasks(position_.step, progress));
-  if (stop_.requested()) report_interruption();
+  const bool is_complete = !stop_.requested();
+  if (!is_complete) report_interruption();
   agree(progress);
   throw_log_failure(progress);
   print_summary();
+  end_status(status, is_complete);
+}
+
+RunProgress Trainer::progress_of_run() const {
+  RunProgress progress{.step = position_.step,
+                       .steps = config_.schedule.steps,
+                       .checkpoint = checkpointer_.saved_path()};
+  if (progress.checkpoint.empty() && resumed_) {  // nothing is restored yet
+    progress.step = resumed_->step;
+    progress.checkpoint = resumed_->checkpoint.string();
+  }
+  return progress;
+}
+
+void Trainer::end_status(RunStatus& status, bool is_complete) const {
+  if (!exchange_.first()) return;
+  status.set_progress(progress_of_run());
+  if (!is_complete) return status.stop(stop_.reason());
+  if (position_.step >= config_.schedule.steps) return status.finish();
+  status.stop("--stop-after " + std::to_string(config_.output.stop_after));
 }
 
 void Trainer::evaluate_only() {
   Interruption interruption(false, false);
   interruption.begin();
+  stop_.begin_time_limit();
   const std::string& log = exchange_.first() ? config_.output.log : "";
   const LogLock log_lock(log);
   if (!log.empty()) refuse_used_log(log);
@@ -140,7 +182,8 @@ void Trainer::throw_log_failure(const Progress& progress) const {
   fail_together("rank 0 cannot write its log");  // rank 0 reports its reason
 }
 
-void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption) {
+void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption,
+                        RunStatus& status) {
   Progress& progress = reporter.progress();
   const OutputSettings<Resolved>& output = config_.output;
   // The rules, in the order in which they run after a step.
@@ -186,10 +229,12 @@ void Trainer::run_steps(Reporter& reporter, std::int64_t last, Interruption& int
     run_step(reporter, step);
     checkpointer_.complete_written(progress);
     Interruption::set_saved(checkpointer_.saved_step());
+    status.set_progress(progress_of_run());
     for (const Rule* rule : rules) {
       if (stop_.requested()) break;
       if (!rule->due(position_.step, last) && !(rule->also_due && rule->also_due())) continue;
       timed(eta, rule->work, rule->act);
+      status.set_progress(progress_of_run());
       agree(progress);
     }
   }
@@ -211,6 +256,7 @@ void Trainer::run_step(Reporter& reporter, TrainStep& step) {
   summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
     reporter.step(position_, runner_->stream(), stop_, [&] {
       const StepResult result = step.run(position_);
+      stop_.begin_time_limit();
       loss_ = result.loss;  // for the model card, even if the log cannot be written
       has_targets = result.targets > 0;
       position_.history.back().add_step(result.tokens, result.learning_rate);
@@ -282,14 +328,14 @@ void Trainer::print_evaluation(const std::string& name, const Evaluation& result
 }
 
 void Trainer::report_interruption() const {
-  Notice::print("interrupted by " + Interruption::name() + " after step " +
+  Notice::print("interrupted by " + stop_.reason() + " after step " +
                 std::to_string(position_.step) + ": " +
                 checkpointer_.interruption_text(position_.step));
 }
 
 void Trainer::require_uninterrupted() const {
   if (!stop_.requested()) return;
-  fail_together("interrupted by " + Interruption::name() + ": the evaluation is not complete");
+  fail_together("interrupted by " + stop_.reason() + ": the evaluation is not complete");
 }
 
 void Trainer::print_summary() {

@@ -21,8 +21,10 @@
 #include "llmc/train/checkpoint/checkpointer.h"
 #include "llmc/train/evaluator.h"
 #include "llmc/train/run/interruption.h"
+#include "llmc/train/run/log_lock.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
+#include "llmc/train/run/run_status.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/run_position.h"
 #include "llmc/train/train_step.h"
@@ -44,14 +46,23 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Trains to the last step of the run, to --stop-after, or until a stop signal. After a signal it
-  // finishes the current step and saves; before the first step, a signal ends the process.
+  // Trains to the last step of the run, to --stop-after or --stop-after-minutes, or until a stop
+  // signal. After a signal it finishes the current step and saves; before the first step, a signal
+  // ends the process. Rank 0 writes the status of the run into --out.
   void train();
 
   // Computes the validation loss of all windows and runs the tasks of --eval, without training.
   void evaluate_only();
 
  private:
+  // Trains in an --out that is locked.
+  void train_locked(LogLock& log_lock, Interruption& interruption, RunStatus& status);
+
+  RunProgress progress_of_run() const;
+
+  // Rank 0 writes the end of the run. `is_complete`: nothing ended it early.
+  void end_status(RunStatus& status, bool is_complete) const;
+
   // Rank 0 measures while the others wait: they would share its processors or its GPU.
   void measure_peak();
 
@@ -65,7 +76,8 @@ class Trainer {
 
   // Runs steps up to `last`, or until a signal arrives. `interruption` begins before the first
   // step.
-  void run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption);
+  void run_steps(Reporter& reporter, std::int64_t last, Interruption& interruption,
+                 RunStatus& status);
 
   // Ends the process by the signal that has arrived. Returns if the run ends for another reason.
   void end_before_first_step() const {

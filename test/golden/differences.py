@@ -29,7 +29,8 @@ class Difference:
 
 def folder_differences(old, new, messages=()):
     """Compares all files below two folders. `messages`: files whose every difference is wording."""
-    files = [{str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    files = [{str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()
+              and not any(fnmatch(str(path), pattern) for pattern, _ in allowed.IGNORED_FILES)}
              for folder in (old, new)]
     all_differences = []
     for file in sorted(files[0].keys() | files[1].keys()):

@@ -11,6 +11,7 @@
 #include "llmc/io/checkpoint/checkpoint_search.h"
 #include "llmc/io/run_log.h"
 #include "llmc/train/run/log_lock.h"
+#include "llmc/train/run/run_status.h"
 
 namespace llmc {
 
@@ -84,6 +85,7 @@ FileDescriptor check_run_output(const OutputSettings<Resolved>& settings,
   if (settings.out.empty()) return FileDescriptor();
   FileDescriptor lock = lock_output_directory(settings.out);
   if (!settings.resume) refuse_used_output(settings.out);
+  check_status_file(settings.out);
   return lock;
 }
 
