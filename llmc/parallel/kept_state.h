@@ -1,6 +1,7 @@
-// The state that one rank keeps of a run between steps, in one dtype, and its copies from and to host memory.
-// Of the part of the model that its tensor rank has, a rank keeps what the shard layout gives it
-// (parallel/shard_layout.h); one rank keeps everything. Frozen parameters have only weights.
+// The state that one rank keeps of a run between steps, in one dtype, and its copies from and to
+// host memory. Of the part of the model that its tensor rank has, a rank keeps what the shard
+// layout gives it (parallel/shard_layout.h); one rank keeps everything. Frozen parameters have only
+// weights.
 #pragma once
 
 #include <algorithm>
@@ -103,19 +104,18 @@ class KeptState {
     for (const ParameterSpec& spec : table_.specs()) {
       if (!spec.is_held || !spec.trainable) continue;
       const OwnedPart part = layout_.own_part(spec);
-      chunks_.run({{weights_operand(part, Use::write), master_operand(part, Use::read)}},
-                  part.size, [&](const auto& data, std::int64_t first, std::int64_t n) {
-                    stochastic_convert(
-                        static_cast<T*>(data[0]), static_cast<const float*>(data[1]), n,
-                        optimizer_->rounding_of(spec, part.first + first), updates, stream);
+      chunks_.run({{weights_operand(part, Use::write), master_operand(part, Use::read)}}, part.size,
+                  [&](const auto& data, std::int64_t first, std::int64_t n) {
+                    stochastic_convert(static_cast<T*>(data[0]), static_cast<const float*>(data[1]),
+                                       n, optimizer_->rounding_of(spec, part.first + first),
+                                       updates, stream);
                   });
     }
   }
 
   // ---- copies from and to host memory, as in RunState; each is finished on return ----
 
-  void require_representable(const ParameterSpec& spec,
-                             std::span<const float> values) const {
+  void require_representable(const ParameterSpec& spec, std::span<const float> values) const {
     llmc::require_representable<T>(spec, values);
   }
   void set_weight(const ParameterSpec& spec, const float* values, Stream& stream) {
@@ -198,8 +198,7 @@ class KeptState {
       return StateOperand{&gradients().kept(), gradients().begin(part), Use::read};
     });
   }
-  void get_moments(const ParameterSpec& spec, float* first, float* second,
-                   Stream& stream) {
+  void get_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
     if (!spec.trainable) {
       set_zeros(spec, first);
       return set_zeros(spec, second);
@@ -213,8 +212,7 @@ class KeptState {
     get_moment(optimizer_->first_moment(), first);
     get_moment(optimizer_->second_moment(), second);
   }
-  void get_kept_moments(const ParameterSpec& spec, float* first, float* second,
-                        Stream& stream) {
+  void get_kept_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
     if (!spec.is_held || !spec.trainable) return;
     const OwnedPart own = layout_.own_values(spec);
     copy_values({&optimizer_->first_moment(), own.shard_offset, Use::read}, own.size, first,
@@ -256,6 +254,7 @@ class KeptState {
             whole);
     }
   }
+
  private:
   using Use = StateOperand::Use;
 
