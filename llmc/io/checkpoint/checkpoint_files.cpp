@@ -51,7 +51,7 @@ std::vector<ManifestFile> CheckpointFiles::finish() {
 void CheckpointFiles::register_file(const std::string& name) {
   require(is_plain_file_name(name) && name != kManifestName,
           "'" + name + "' is not a valid name for a file of a checkpoint");
-  require(names_.insert(name).second, directory_.string() + ": " + name + " is added twice");
+  require(names_.insert(name).second, name_ + ": " + name + " is added twice");
 }
 
 }  // namespace llmc

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "llmc/io/checkpoint/manifest.h"
@@ -18,7 +19,9 @@ namespace llmc {
 
 class CheckpointFiles {
  public:
-  explicit CheckpointFiles(std::filesystem::path directory) : directory_(std::move(directory)) {}
+  // Errors call the checkpoint `name`.
+  CheckpointFiles(std::filesystem::path directory, std::string name)
+      : directory_(std::move(directory)), name_(std::move(name)) {}
   CheckpointFiles(const CheckpointFiles&) = delete;
   CheckpointFiles& operator=(const CheckpointFiles&) = delete;
 
@@ -46,6 +49,7 @@ class CheckpointFiles {
   void register_file(const std::string& name);
 
   std::filesystem::path directory_;
+  std::string name_;
   std::set<std::string> names_;
   std::vector<TensorFile> tensor_files_;
   std::vector<ManifestFile> text_files_;

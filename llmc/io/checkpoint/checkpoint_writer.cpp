@@ -18,7 +18,7 @@ CheckpointWriter::CheckpointWriter(const std::filesystem::path& root, const std:
   make_directory(root);
   remove_unfinished_directories(root);
   directory_.emplace(target_);
-  files_.emplace(directory_->path());
+  files_.emplace(directory_->path(), target_.string());
 }
 
 void CheckpointWriter::add(const std::vector<ManifestFile>& files) {

@@ -89,7 +89,7 @@ void StateSnapshot::copy_moments(Stream& stream) {
 }
 
 std::vector<ManifestFile> StateSnapshot::write(const std::filesystem::path& directory) {
-  CheckpointFiles files(directory);
+  CheckpointFiles files(directory, directory.string());
   std::vector<ManifestFile> entries;
   add_time(times_.write_ms, [&] {
     if (!adapter_.empty()) write_adapter(files);
