@@ -21,7 +21,7 @@ SavePlan plan_of(const RunState& state, const CheckpointOptions& options) {
 
 StateSnapshot::StateSnapshot(RunState& state, const CheckpointOptions& options,
                              const HuggingFaceConfig& config, Stream& stream)
-    : state_(state), options_(options), plan_(plan_of(state, options)) {
+    : state_(state), frozen_(options.frozen), plan_(plan_of(state, options)) {
   if (options.adapter != nullptr) {
     adapter_tensors_ = adapter_tensors(*options.adapter, config);
     collect_adapter(stream);
@@ -143,7 +143,7 @@ void StateSnapshot::write(SafetensorsWriter& file, const SavedTensor& tensor, bo
   std::vector<float> loaded;
   if (is_weight && is_from_file(spec)) {
     loaded.resize(static_cast<std::size_t>(spec.size()));
-    options_.frozen->load(spec, loaded.data());
+    frozen_->load(spec, loaded.data());
   }
   const std::vector<float>& values = loaded.empty() ? tensor.values : loaded;
   check_part(

@@ -55,12 +55,12 @@ class StateSnapshot {
   template <class Writers>
   std::string own_name(const std::string& stem, const Writers& writers) const;
   bool is_from_file(const ParameterSpec& spec) const {
-    return options_.frozen != nullptr && !spec.trainable;
+    return frozen_ != nullptr && !spec.trainable;
   }
   bool writes(int writer) const { return state_.ranks().rank() == writer; }
 
   RunState& state_;
-  CheckpointOptions options_;
+  const FrozenFile* frozen_;
   SavePlan plan_;
   std::vector<SavedTensor> weights_, moments_;
   std::vector<AdapterTensor> adapter_tensors_;
