@@ -35,7 +35,7 @@
 
 namespace llmc {
 
-void run(Request request, World& world) {
+void run(Request request, World& world, Control& control) {
   Exchange exchange(world);
   divide_processors(exchange);
   const std::optional<RecordedRun> resumed = find_recorded_run(request, exchange);
@@ -71,7 +71,7 @@ void run(Request request, World& world) {
   describe(config, facts.windows);
   describe_ranks(config, exchange);
   if (exchange.first()) dump_schedule(config);
-  Trainer trainer(config, std::move(data), resumed, world, exchange);
+  Trainer trainer(config, std::move(data), resumed, world, exchange, control);
   config.training() ? trainer.train() : trainer.evaluate_only();
 }
 
@@ -100,8 +100,9 @@ int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
     return *exit_code;
   }
   try {
-    World& world = ranks.open(request.ranks.comm.value_or(CommChoice::automatic));
-    run(std::move(request), world);
+    World& world = ranks.open(request.ranks.comm.value_or(CommChoice::automatic),
+                              control_settings(request));
+    run(std::move(request), world, ranks.control());
     return kExitOk;
   } catch (const std::exception& error) {
     return ranks.report(error);

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import standard_output
 
-ORDER = ["base", "device", "ops", "comm", "io", "io/tokenizer", "io/data", "io/checkpoint",
+ORDER = ["base", "device", "ops", "comm", "control", "io", "io/tokenizer", "io/data", "io/checkpoint",
          "pipeline", "config", "tokenize", "offload", "nn", "models", "parallel", "plan", "quantize", "infer", "eval", "finetune",
          "train", "serve", "instances"]
 LIBRARY_USERS = ("llmc/base/json.cpp", "llmc/config/command_line.cpp", "data/toy_language.cpp")

@@ -111,7 +111,8 @@ std::unique_ptr<World> open_processes(const std::string& backend) {
   if (backend == "mpi") return std::make_unique<MpiWorld>(std::move(mpi));
   if (backend == "tcp") return std::make_unique<TcpWorld>(mpi);
   require(backend == "nccl", "unknown backend '" + backend + "'");
-  return std::make_unique<NcclWorld>(std::move(mpi), std::chrono::minutes(1));
+  return std::make_unique<NcclWorld>(std::move(mpi),
+                                     WaitLimits{.deadline = std::chrono::minutes(1)});
 }
 
 }  // namespace

@@ -254,7 +254,8 @@ int main(int count, char** arguments) {
       bootstrap = std::move(started);
     }
     const bool is_late = name == "steps" || name == "endless" || name == "posts";
-    world = std::make_unique<NcclWorld>(std::move(bootstrap), is_late ? kShort : kLong);
+    world = std::make_unique<NcclWorld>(std::move(bootstrap),
+                                        WaitLimits{.deadline = is_late ? kShort : kLong});
     run(name, count > 2 ? arguments[2] : "", *world, mpi);
     return 0;
   } catch (const std::exception& error) {

@@ -31,7 +31,7 @@ std::vector<std::string> run_ranks(int ranks, milliseconds deadline,
   return run_threads(ranks, [&](int rank) {
     std::unique_ptr<Bootstrap> bootstrap =
         std::make_unique<TcpBootstrap>(settings[static_cast<std::size_t>(rank)]);
-    TcpWorld world(bootstrap, deadline);
+    TcpWorld world(bootstrap, {.deadline = deadline});
     try {
       body(world);
     } catch (...) {

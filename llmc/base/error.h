@@ -52,6 +52,12 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+// An error that follows from the end of another rank: a connection to it has ended.
+class PeerError : public Error {
+ public:
+  using Error::Error;
+};
+
 // Marks an error that all ranks of a run throw together, with equal texts: it concerns no rank more
 // than another, and rank 0 reports it.
 class ErrorOfAllRanks {
@@ -78,6 +84,11 @@ class CommonUsageError final : public UsageError, public ErrorOfAllRanks {
     const std::string& what, const std::string& hint = {},
     std::source_location location = std::source_location::current()) {
   throw UsageError(what, hint, location);
+}
+
+[[noreturn]] inline void fail_because_of_peer(
+    const std::string& what, std::source_location location = std::source_location::current()) {
+  throw PeerError(what, {}, location);
 }
 
 // Calls check(), whose values come from flags: its error becomes a UsageError.

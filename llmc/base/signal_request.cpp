@@ -72,6 +72,21 @@ void SignalRequest::set_end(std::function<void(int signal)> end) {
   state().end = std::move(end);
 }
 
+void SignalRequest::set_confirm(std::function<bool(int signal)> confirm) {
+  const std::lock_guard lock(state().mutex);
+  state().confirm = std::move(confirm);
+}
+
+void SignalRequest::set_leave(std::function<void(int signal)> leave) {
+  const std::lock_guard lock(state().mutex);
+  state().leave = std::move(leave);
+}
+
+void SignalRequest::set_report(std::function<void()> report) {
+  const std::lock_guard lock(state().mutex);
+  state().report = std::move(report);
+}
+
 void SignalRequest::end_process(int signal) {
   const std::lock_guard lock(state().mutex);
   end(signal);
@@ -84,8 +99,10 @@ SignalRequest::State& SignalRequest::state() {
 
 void SignalRequest::receive(int signal) {
   const std::lock_guard lock(state().mutex);
+  if (signal == SIGUSR2 && state().report) return state().report();
   if (!state().is_recording) end(signal);
   if (!state().first_time) {
+    if (!state().is_explained() && !state().confirm(signal)) return;
     adopt(signal);
     if (state().answers.first && !state().is_explained()) state().answers.first();
     state().first_time = Clock::now();
@@ -93,6 +110,7 @@ void SignalRequest::receive(int signal) {
     answer_end(signal);
     UnfinishedFiles::remove_all();
     if (state().answers.last) state().answers.last(signal);
+    if (state().leave) state().leave(signal);
     SignalThread::end_process(signal);
   }
 }
@@ -109,6 +127,7 @@ void SignalRequest::end(int signal) {
   if (!state().is_explained())
     Notice::interject(state().program + ": interrupted by " + std::string(signal_name(signal)) +
                       (work.empty() ? "" : " " + work));
+  if (state().leave) state().leave(signal);
   SignalThread::end_process(signal);
 }
 

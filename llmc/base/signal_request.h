@@ -76,6 +76,18 @@ class SignalRequest {
   // than two seconds, for example because a disk does not answer. Empty: none.
   static void set_end(std::function<void(int signal)> end);
 
+  // Sets a function that is called before the first signal becomes a request, and returns whether
+  // it does: the signal has no effect otherwise, because the process ends for another reason. It
+  // may take a few seconds.
+  static void set_confirm(std::function<bool(int signal)> confirm);
+
+  // Sets a function that is called just before a signal ends the process, also if that is
+  // explained, and must not take longer than a second. Empty: none.
+  static void set_leave(std::function<void(int signal)> leave);
+
+  // Sets a function that SIGUSR2 calls, which then is no stop signal.
+  static void set_report(std::function<void()> report);
+
   // Ends the process by a signal: removes unfinished files and prints what was interrupted.
   [[noreturn]] static void end_process(int signal);
 
@@ -90,7 +102,9 @@ class SignalRequest {
     SignalAnswers answers;
     std::string program, work;
     std::function<bool()> is_explained = [] { return false; };
-    std::function<void(int signal)> end;
+    std::function<void(int signal)> end, leave;
+    std::function<bool(int signal)> confirm = [](int) { return true; };
+    std::function<void()> report;
   };
 
   // Never destroyed: a signal may arrive while the program exits.

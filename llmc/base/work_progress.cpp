@@ -6,6 +6,7 @@
 namespace llmc {
 
 bool ProgressTimer::due() {
+  ProgressCount::add();
   const double time = seconds();
   if (time < kFirst || (shown_ && time - last_ < (Notice::terminal() ? 0.2 : 5.0))) return false;
   shown_ = true;

@@ -2,12 +2,24 @@
 // time left.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
 
 namespace llmc {
+
+// Counts signs of progress of this process, in any unit: operations, bytes, rows. Ranks that wait
+// for this one see by it that it still works.
+class ProgressCount {
+ public:
+  static void add(std::int64_t count = 1) { count_.fetch_add(count, std::memory_order_relaxed); }
+  static std::int64_t value() { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  static inline std::atomic<std::int64_t> count_{0};
+};
 
 // Decides when progress is shown: not in the first two seconds, then five times per second on a
 // terminal, where a line is overwritten, and otherwise every five seconds.

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "llmc/comm/call.h"
+#include "llmc/comm/call_log.h"
 #include "llmc/device/math.h"
 #include "llmc/device/profiler.h"
 #include "llmc/device/stream.h"
@@ -45,6 +46,13 @@ class Communicator {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  // Notes all later calls in this log, which must outlive the object. `members`: the ranks of the
+  // run that are in the group.
+  void log_calls(CallLog& log, const std::vector<int>& members) {
+    log_ = &log;
+    log_group_ = log.add_group(name_, members);
+  }
+
   const CommTraffic& traffic(CommKind kind) const { return traffic_[static_cast<int>(kind)]; }
   std::int64_t bytes() const {
     std::int64_t sum = 0;
@@ -56,7 +64,7 @@ class Communicator {
   template <class T>
   void all_reduce(Tensor<T, 1> values, Stream& stream) {
     const CommCall call = collective(CommKind::all_reduce, kElementOf<T>, values.size());
-    const ProfileScope scope = count(call, 2, stream);
+    const OpenCall open = begin(call, 2, stream);
     if (values.size() > 0) do_all_reduce(call, values.data, stream);
   }
 
@@ -65,7 +73,7 @@ class Communicator {
   void reduce_scatter(Tensor<T, 1> out, In<T, 1> in, Stream& stream) {
     check_shape("in", in, {ranks_ * out.size()});
     const CommCall call = collective(CommKind::reduce_scatter, kElementOf<T>, in.size());
-    const ProfileScope scope = count(call, 1, stream);
+    const OpenCall open = begin(call, 1, stream);
     if (in.size() > 0) do_reduce_scatter(call, out.data, in.data, stream);
   }
 
@@ -74,7 +82,7 @@ class Communicator {
   void all_gather(Tensor<T, 1> out, In<T, 1> in, Stream& stream) {
     check_shape("out", out, {ranks_ * in.size()});
     const CommCall call = collective(CommKind::all_gather, kElementOf<T>, out.size());
-    const ProfileScope scope = count(call, 1, stream);
+    const OpenCall open = begin(call, 1, stream);
     if (out.size() > 0) do_all_gather(call, out.data, in.data, stream);
   }
 
@@ -84,14 +92,14 @@ class Communicator {
     require_rank(root);
     CommCall call = collective(CommKind::broadcast, kElementOf<T>, values.size());
     call.root = root;
-    const ProfileScope scope = count(call, 1, stream);
+    const OpenCall open = begin(call, 1, stream);
     if (values.size() > 0) do_broadcast(call, values.data, stream);
   }
 
   // The stream waits here for the streams of all ranks.
   void barrier(Stream& stream) {
     const CommCall call = collective(CommKind::barrier, Element::byte, 0);
-    const ProfileScope scope = count(call, 0, stream);
+    const OpenCall open = begin(call, 0, stream);
     do_barrier(call, stream);
   }
 
@@ -115,21 +123,21 @@ class Communicator {
   void send(Tensor<T, 1> values, int to, Stream& stream) {
     require_other_rank(to);
     const CommCall call = message(sent_[to], kElementOf<std::remove_const_t<T>>, values.size());
-    const ProfileScope scope = count_message(call, stream);
+    const OpenCall open = begin_message(call, to, stream);
     do_send(call, values.data, to, stream);
   }
   template <class T>
   void post(Tensor<T, 1> values, int to, Stream& stream) {
     require_other_rank(to);
     const CommCall call = message(sent_[to], kElementOf<std::remove_const_t<T>>, values.size());
-    const ProfileScope scope = count_message(call, stream);
+    const OpenCall open = begin_message(call, to, stream);
     do_post(call, values.data, to, stream);
   }
   template <class T>
   void receive(Tensor<T, 1> values, int from, Stream& stream) {
     require_other_rank(from);
     const CommCall call = message(received_[from], kElementOf<T>, values.size());
-    const ProfileScope scope = add(call.kind, 0, stream);
+    const OpenCall open = begin(call, from, 0, stream);
     do_receive(call, values.data, from, stream);
   }
 
@@ -146,6 +154,9 @@ class Communicator {
   virtual void do_post(const CommCall& call, const void* values, int to, Stream& stream) = 0;
   virtual void do_receive(const CommCall& call, void* values, int from, Stream& stream) = 0;
 
+  // Null: nothing is logged.
+  CallLog* log() const { return log_; }
+
  private:
   CommCall collective(CommKind kind, Element element, std::int64_t count) {
     const bool sums = kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
@@ -156,18 +167,26 @@ class Communicator {
     return {.number = ++number, .kind = CommKind::message, .element = element, .count = count};
   }
 
-  ProfileScope count(const CommCall& call, int passes, Stream& stream) {
+  // A call that is logged and profiled from the construction to the destruction of the object.
+  struct OpenCall {
+    CallLog::Scope log;
+    ProfileScope profile;
+  };
+
+  OpenCall begin(const CommCall& call, int passes, Stream& stream) {
     const std::int64_t payload = call.count * element_size(call.element);
-    return add(call.kind, ceil_div(passes * payload * (ranks_ - 1), ranks_), stream);
+    return begin(call, -1, ceil_div(passes * payload * (ranks_ - 1), ranks_), stream);
   }
-  ProfileScope count_message(const CommCall& call, Stream& stream) {
-    return add(call.kind, call.count * element_size(call.element), stream);
+  OpenCall begin_message(const CommCall& call, int to, Stream& stream) {
+    return begin(call, to, call.count * element_size(call.element), stream);
   }
-  ProfileScope add(CommKind kind, std::int64_t bytes, Stream& stream) {
-    CommTraffic& traffic = traffic_[static_cast<int>(kind)];
+  // `peer` of a message, in the group; `bytes` that this rank sends.
+  OpenCall begin(const CommCall& call, int peer, std::int64_t bytes, Stream& stream) {
+    CommTraffic& traffic = traffic_[static_cast<int>(call.kind)];
     traffic.calls += 1;
     traffic.bytes += bytes;
-    return ProfileScope(kind_name(kind), stream, {.bytes = static_cast<double>(bytes)});
+    return {{log_, log_group_, call, peer},
+            {kind_name(call.kind), stream, {.bytes = static_cast<double>(bytes)}}};
   }
 
   void require_rank(int rank) const {
@@ -186,6 +205,8 @@ class Communicator {
   std::vector<std::int64_t> sent_ = std::vector<std::int64_t>(static_cast<std::size_t>(ranks_));
   std::vector<std::int64_t> received_ = sent_;
   std::array<CommTraffic, kCommKinds> traffic_{};
+  CallLog* log_ = nullptr;
+  int log_group_ = 0;
 };
 
 }  // namespace llmc

@@ -16,6 +16,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,8 +38,11 @@ class NcclCommunicator;
 // State that the communicators of a world share.
 struct NcclShared {
   std::chrono::milliseconds deadline = std::chrono::minutes(10);  // of one wait
+  // Whether a control thread looks after calls: then they have no deadline of their own.
+  bool is_watched = false;
   std::function<void()> check_ranks = [] {};  // throws if another rank is known to have failed
   std::vector<NcclCommunicator*> open;        // communicators without an error
+  std::recursive_mutex mutex;  // held in each call of NCCL: another thread may abort them all
 };
 
 class NcclCommunicator final : public Communicator {
@@ -50,10 +54,11 @@ class NcclCommunicator final : public Communicator {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const std::string call = "ncclCommInitRankConfig";
-    const ncclResult_t status = ncclCommInitRankConfig(&comm_, ranks, id, rank, &config);
-    shared_->open.push_back(this);
     try {
-      complete(call, status);
+      complete(call, locked([&] {
+                 shared_->open.push_back(this);
+                 return ncclCommInitRankConfig(&comm_, ranks, id, rank, &config);
+               }));
     } catch (...) {
       close();
       throw;
@@ -65,8 +70,14 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override {
     try {
       if (std::uncaught_exceptions() > exceptions_) abort("an exception ended its use");
-      if (comm_ != nullptr) complete("ncclCommFinalize", ncclCommFinalize(comm_));
-      if (comm_ != nullptr) ncclCommDestroy(std::exchange(comm_, nullptr));
+      if (is_open()) {
+        complete("ncclCommFinalize", locked([this] {
+                   return comm_ == nullptr ? ncclSuccess : ncclCommFinalize(comm_);
+                 }));
+      }
+      locked([this] {
+        return comm_ == nullptr ? ncclSuccess : ncclCommDestroy(std::exchange(comm_, nullptr));
+      });
     } catch (const std::exception& error) {
       Notice::warn(error.what());
     }
@@ -79,14 +90,23 @@ class NcclCommunicator final : public Communicator {
     wait_until("the work of a stream", [&] { return stream.idle(); });
   }
 
+  // Aborts the communicator, for a rank that waits in it or comes later. Any thread may call it.
+  void abort(const std::string& reason) {
+    const std::lock_guard lock(shared_->mutex);
+    if (comm_ == nullptr) return;
+    failure_ = reason;
+    ncclCommAbort(std::exchange(comm_, nullptr));
+    close();
+  }
+
   // Polls done() and the communicators of the world until done() is true; throws if a rank has
   // failed or the deadline has passed. `what` is waited for.
   template <class Done>
   void wait_until(const std::string& what, const Done& done) {
     require_open(what);
-    poll(what, [&] {
+    poll(what, shared_->is_watched, [&] {
       const bool is_done = done();
-      for (NcclCommunicator* communicator : std::vector(shared_->open)) communicator->ready(what);
+      for (NcclCommunicator* communicator : open_ones()) communicator->ready(what);
       return is_done;
     });
   }
@@ -102,25 +122,25 @@ class NcclCommunicator final : public Communicator {
   }
 
   void do_all_reduce(const CommCall& call, void* values, Stream& stream) override {
-    run("ncclAllReduce", call, [&] {
+    run("ncclAllReduce", call, stream, [&] {
       return ncclAllReduce(values, values, static_cast<std::size_t>(call.count),
                            type_of(call.element), ncclSum, comm_, native_stream(stream));
     });
   }
   void do_reduce_scatter(const CommCall& call, void* out, const void* in, Stream& stream) override {
-    run("ncclReduceScatter", call, [&] {
+    run("ncclReduceScatter", call, stream, [&] {
       return ncclReduceScatter(in, out, piece_of(call), type_of(call.element), ncclSum, comm_,
                                native_stream(stream));
     });
   }
   void do_all_gather(const CommCall& call, void* out, const void* in, Stream& stream) override {
-    run("ncclAllGather", call, [&] {
+    run("ncclAllGather", call, stream, [&] {
       return ncclAllGather(in, out, piece_of(call), type_of(call.element), comm_,
                            native_stream(stream));
     });
   }
   void do_broadcast(const CommCall& call, void* values, Stream& stream) override {
-    run("ncclBroadcast", call, [&] {
+    run("ncclBroadcast", call, stream, [&] {
       return ncclBroadcast(values, values, static_cast<std::size_t>(call.count),
                            type_of(call.element), static_cast<int>(call.root), comm_,
                            native_stream(stream));
@@ -129,7 +149,7 @@ class NcclCommunicator final : public Communicator {
   // NCCL has no barrier: an all-reduce of one element completes when all ranks have reached it.
   void do_barrier(const CommCall& call, Stream& stream) override {
     fill_zero(barrier_.data(), 1, stream);
-    run("ncclAllReduce", call, [&] {
+    run("ncclAllReduce", call, stream, [&] {
       return ncclAllReduce(barrier_.data(), barrier_.data(), 1, ncclFloat32, ncclSum, comm_,
                            native_stream(stream));
     });
@@ -137,7 +157,7 @@ class NcclCommunicator final : public Communicator {
   // An empty message moves nothing.
   void do_send(const CommCall& call, const void* values, int to, Stream& stream) override {
     if (call.count == 0) return;
-    run("ncclSend", call, [&] {
+    run("ncclSend", call, stream, [&] {
       return ncclSend(values, static_cast<std::size_t>(call.count), type_of(call.element), to,
                       comm_, native_stream(stream));
     });
@@ -149,7 +169,7 @@ class NcclCommunicator final : public Communicator {
   }
   void do_receive(const CommCall& call, void* values, int from, Stream& stream) override {
     if (call.count == 0) return;
-    run("ncclRecv", call, [&] {
+    run("ncclRecv", call, stream, [&] {
       return ncclRecv(values, static_cast<std::size_t>(call.count), type_of(call.element), from,
                       comm_, native_stream(stream));
     });
@@ -157,20 +177,34 @@ class NcclCommunicator final : public Communicator {
 
   // Starts a call of NCCL and returns when it is in the stream. The stream's work comes later.
   template <class Start>
-  void run(const std::string& function, const CommCall& call, const Start& start) {
+  void run(const std::string& function, const CommCall& call, Stream& stream, const Start& start) {
     const std::string text = function + " (" + call.text() + ")";
-    require_open(text);
-    complete(text, start());
+    const ncclResult_t status = locked([&] {
+      require_open(text);
+      return start();
+    });
+    if (status != ncclSuccess && status != ncclInProgress) fail_with(text, status);
+    if (status == ncclInProgress) poll(text, shared_->is_watched, [&] { return ready(text); });
+    log_query(stream);
+  }
+
+  // The control thread sees by an event that the call is complete.
+  void log_query(Stream& stream) {
+    if (log() == nullptr) return;
+    const auto event = std::make_shared<Event>();
+    event->record(stream);
+    log()->set_query([event, gpu = gpu_] { return event->has_passed(gpu); });
   }
 
   // Polls until a call that returned `status` is complete.
   void complete(const std::string& call, ncclResult_t status) {
     if (status != ncclSuccess && status != ncclInProgress) fail_with(call, status);
-    if (status == ncclInProgress) poll(call, [&] { return ready(call); });
+    if (status == ncclInProgress) poll(call, false, [&] { return ready(call); });
   }
 
+  // `is_watched`: the wait has no deadline of its own.
   template <class Done>
-  void poll(const std::string& call, const Done& done) {
+  void poll(const std::string& call, bool is_watched, const Done& done) {
     const auto end = std::chrono::steady_clock::now() + shared_->deadline;
     for (PollPause pause; !done(); pause.next()) {
       try {
@@ -178,7 +212,7 @@ class NcclCommunicator final : public Communicator {
       } catch (const std::exception& error) {
         abort_and_fail(call, error.what());
       }
-      if (std::chrono::steady_clock::now() < end) continue;
+      if (is_watched || std::chrono::steady_clock::now() < end) continue;
       const double seconds = std::chrono::duration<double>(shared_->deadline).count();
       abort_and_fail(call, "not complete after " + number_text("%g", seconds) +
                                " s; another rank has ended or makes another call");
@@ -187,6 +221,8 @@ class NcclCommunicator final : public Communicator {
 
   // Whether the communicator is ready for the next call; throws if NCCL reports an error.
   bool ready(const std::string& call) {
+    const std::lock_guard lock(shared_->mutex);
+    require_open(call);
     ncclResult_t state = ncclInProgress;
     const ncclResult_t status = ncclCommGetAsyncError(comm_, &state);
     if (status != ncclSuccess) state = status;
@@ -195,6 +231,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   [[noreturn]] void fail_with(const std::string& call, ncclResult_t status) {
+    const std::lock_guard lock(shared_->mutex);
+    require_open(call);
     std::string text = ncclGetErrorString(status);
     const char* const detail = ncclGetLastError(comm_);
     if (detail != nullptr && *detail != '\0') text += std::string(": ") + detail;
@@ -206,21 +244,31 @@ class NcclCommunicator final : public Communicator {
   [[noreturn]] void abort_and_fail(const std::string& call, const std::string& reason) {
     const std::string text = place() + ": " + call + ": " + reason;
     abort(text);
-    for (NcclCommunicator* other : std::vector(shared_->open)) other->abort(text);
+    for (NcclCommunicator* other : open_ones()) other->abort(text);
     fail(text);
   }
 
-  void abort(const std::string& reason) {
-    if (comm_ == nullptr) return;
-    failure_ = reason;
-    ncclCommAbort(std::exchange(comm_, nullptr));
-    close();
+  void close() {
+    const std::lock_guard lock(shared_->mutex);
+    std::erase(shared_->open, this);
   }
 
-  void close() { std::erase(shared_->open, this); }
+  template <class Call>
+  ncclResult_t locked(const Call& call) {
+    const std::lock_guard lock(shared_->mutex);
+    return call();
+  }
+  bool is_open() const {
+    const std::lock_guard lock(shared_->mutex);
+    return comm_ != nullptr;
+  }
+  std::vector<NcclCommunicator*> open_ones() const {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->open;
+  }
 
   void require_open(const std::string& call) const {
-    if (comm_ != nullptr) return;
+    if (is_open()) return;
     fail(place() + ": " + call + " after the communicator was aborted: " + failure_);
   }
 
@@ -234,6 +282,7 @@ class NcclCommunicator final : public Communicator {
   int exceptions_ = std::uncaught_exceptions();  // when the communicator was made
   ncclComm_t comm_ = nullptr;
   std::string failure_ = "NCCL made none";
+  int gpu_ = current_gpu();
   Buffer<float> barrier_{1};
 };
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,15 +17,19 @@ namespace llmc {
 
 class NcclWorld final : public World {
  public:
-  // `deadline` of one wait for other ranks.
-  explicit NcclWorld(std::unique_ptr<Bootstrap> bootstrap,
-                     std::chrono::milliseconds deadline = std::chrono::minutes(10))
+  explicit NcclWorld(std::unique_ptr<Bootstrap> bootstrap, const WaitLimits& limits = {})
       : World(bootstrap->places()), bootstrap_(std::move(bootstrap)) {
-    shared_->deadline = deadline;
+    shared_->deadline = limits.deadline;
+    shared_->is_watched = limits.is_watched;
     shared_->check_ranks = [&bootstrap = *bootstrap_] { bootstrap.check(); };
   }
 
   void abort(int exit_code) override { bootstrap_->abort(exit_code); }
+
+  void abort_calls() override {
+    const std::lock_guard lock(shared_->mutex);
+    for (NcclCommunicator* open : std::vector(shared_->open)) open->abort("a rank is lost");
+  }
 
  private:
   // The group's first rank makes the id.

@@ -41,12 +41,13 @@ inline std::unique_ptr<World> make_mpi_world(std::unique_ptr<Bootstrap>) {
 
 #ifdef LLMC_NCCL
 inline constexpr bool kHasNccl = true;
-inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap> bootstrap) {
-  return std::make_unique<NcclWorld>(std::move(bootstrap));
+inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap> bootstrap,
+                                              const WaitLimits& limits) {
+  return std::make_unique<NcclWorld>(std::move(bootstrap), limits);
 }
 #else
 inline constexpr bool kHasNccl = false;
-inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap>) {
+inline std::unique_ptr<World> make_nccl_world(std::unique_ptr<Bootstrap>, const WaitLimits&) {
   fail("this build has no NCCL");
 }
 #endif
@@ -120,14 +121,15 @@ inline void require_library(CommChoice choice) {
 // failure. It makes the GPU of this rank the current one; no stream or buffer may exist before. All
 // ranks pass the same choice, and get the same kind of world.
 inline std::unique_ptr<World> open_world(std::unique_ptr<Bootstrap>& bootstrap,
-                                         const ProcessInfo& process, CommChoice choice) {
+                                         const ProcessInfo& process, CommChoice choice,
+                                         const WaitLimits& limits = {}) {
   require_library(choice);
   const bool is_tcp = dynamic_cast<const TcpBootstrap*>(bootstrap.get()) != nullptr;
   if (is_tcp && choice == CommChoice::mpi) bootstrap = connect_by_mpi(process);
   const std::string gpu = select_gpu(bootstrap->places().local_rank);
   if (kHasNccl && (choice == CommChoice::automatic || choice == CommChoice::nccl)) {
     const std::string missing = missing_gpu_text(bootstrap->all_gather(gpu));
-    if (missing.empty()) return make_nccl_world(std::move(bootstrap));
+    if (missing.empty()) return make_nccl_world(std::move(bootstrap), limits);
     if (choice == CommChoice::nccl) {
       fail_together(
           quantity("communication") + " nccl: " + missing + "; NCCL needs one GPU per rank",
@@ -136,7 +138,7 @@ inline std::unique_ptr<World> open_world(std::unique_ptr<Bootstrap>& bootstrap,
     }
   }
   const bool uses_tcp = choice == CommChoice::tcp || (is_tcp && choice == CommChoice::automatic);
-  if (uses_tcp) return std::make_unique<TcpWorld>(bootstrap);
+  if (uses_tcp) return std::make_unique<TcpWorld>(bootstrap, limits);
   return make_mpi_world(std::move(bootstrap));
 }
 

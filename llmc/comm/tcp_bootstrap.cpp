@@ -79,7 +79,7 @@ std::string TcpBootstrap::broadcast(const std::string& name, const std::vector<i
 
 void TcpBootstrap::check() {
   receive_all();
-  if (!failure_.empty()) fail(failure_);
+  if (!failure_.empty()) fail_because_of_peer(failure_);
 }
 
 void TcpBootstrap::abort(int) {

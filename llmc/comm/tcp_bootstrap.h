@@ -69,7 +69,7 @@ class TcpBootstrap final : public Bootstrap {
       receive_all();
       if (condition()) return;
       if (std::chrono::steady_clock::now() >= end) report(error + " within " + seconds_text());
-      if (!failure_.empty()) fail(failure_);
+      if (!failure_.empty()) fail_because_of_peer(failure_);
     }
   }
 

@@ -18,7 +18,13 @@ enum class MessageKind : std::int32_t {
   hello,   // the first one of a rank; `to` is the number of ranks
   text,    // a text for rank `to`
   failed,  // rank `from` has failed, for the reason in the text
-  goodbye  // the rank has ended without an error
+  goodbye,  // the rank has ended without an error
+  // Between control threads (llmc/control):
+  state,  // the state of rank `from`
+  table,  // the states of all ranks
+  loss,   // ranks are lost, see the text
+  ask,    // for the state of all ranks at once
+  answer  // the text names ranks that have not answered; empty: all have
 };
 
 struct Message {

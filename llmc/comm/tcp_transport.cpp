@@ -112,7 +112,7 @@ void TcpTransport::wait(const CommCall& call, std::vector<Part>& parts) {
                                  sleeps ? static_cast<int>(kCheckInterval.count()) : 0);
     check_ranks();
     if (num_ready > 0) break;
-    if (std::chrono::steady_clock::now() < last_progress_ + waits_.deadline) continue;
+    if (std::chrono::steady_clock::now() - last_progress_ < waits_.deadline) continue;
     fail(place(call) + ": nothing arrived from or left for rank " +
          std::to_string(parts.front().link->rank()) + " for " +
          number_text("%g", std::chrono::duration<double>(waits_.deadline).count()) + " s");
@@ -131,7 +131,7 @@ void TcpTransport::check_ranks() {
 void TcpTransport::fail_because_of(const CommCall& call, const Link& link) {
   const auto end = std::chrono::steady_clock::now() + kReasonTime;
   for (PollPause pause; std::chrono::steady_clock::now() < end; pause.next()) waits_.check();
-  fail("rank " + std::to_string(link.rank()) + " has failed or ended: " + link.failure() + " (" +
+  fail_because_of_peer("rank " + std::to_string(link.rank()) + " has failed or ended: " + link.failure() + " (" +
        place(call) + ")");
 }
 

@@ -28,12 +28,11 @@ namespace llmc {
 
 class TcpWorld final : public World {
  public:
-  // All ranks call this together. `deadline` of one wait for other ranks. If this throws, the
-  // caller still has the bootstrap.
-  explicit TcpWorld(std::unique_ptr<Bootstrap>& bootstrap,
-                    std::chrono::milliseconds deadline = std::chrono::minutes(10))
+  // All ranks call this together. If this throws, the caller still has the bootstrap.
+  explicit TcpWorld(std::unique_ptr<Bootstrap>& bootstrap, const WaitLimits& limits = {})
       : World(bootstrap->places()),
-        connector_(*bootstrap, deadline),
+        limits_(limits),
+        connector_(*bootstrap, limits.deadline),
         links_(std::make_unique<tcp::Links>()),
         bootstrap_(std::move(bootstrap)) {}
 
@@ -71,11 +70,12 @@ class TcpWorld final : public World {
         name,
         std::make_unique<tcp::TcpTransport>(
             name, place_in(members), std::move(peers), *links_,
-            tcp::TcpTransport::Waits{connector_.deadline(), [this] { bootstrap_->check(); }}));
+            tcp::TcpTransport::Waits{limits_.of_call(), [this] { bootstrap_->check(); }}));
   }
 
   int exceptions_ = std::uncaught_exceptions();  // when the world was made
   bool is_aborted_ = false;
+  WaitLimits limits_;
   tcp::Connector connector_;
   std::unique_ptr<tcp::Links> links_;
   std::unique_ptr<Bootstrap> bootstrap_;

@@ -1,6 +1,7 @@
 // The ranks of a run, and the communicators of their groups.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -12,6 +13,19 @@
 #include "llmc/comm/single_rank.h"
 
 namespace llmc {
+
+// How long a rank waits for others.
+struct WaitLimits {
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  // Whether a control thread (llmc/control) ends waits in calls: then only other waits, such as
+  // those for connections, have the deadline.
+  bool is_watched = false;
+
+  // Of a wait in a call.
+  std::chrono::milliseconds of_call() const {
+    return is_watched ? std::chrono::milliseconds::max() : deadline;
+  }
+};
 
 class World {
  public:
@@ -31,13 +45,22 @@ class World {
   // (tcp_bootstrap.h); the caller then exits.
   virtual void abort(int exit_code) = 0;
 
+  // Ends all communication of this rank: calls that wait for others, now or later, never complete
+  // or throw. A thread other than that of the calls may call it, shortly before the process ends.
+  virtual void abort_calls() {}
+
+  // Groups that are made later note their calls in this log, which must outlive them.
+  void log_calls(CallLog& log) { log_ = &log; }
+
   // A communicator of the ranks `members`, in ascending order, this one included. Each of them
   // calls this with equal arguments, and calls for groups that share ranks are in the same order on
   // these. Rank r of the group is members[r]. The world must outlive the communicator.
   std::unique_ptr<Communicator> group(const std::string& name, const std::vector<int>& members) {
     check_members(name, members);
     if (members.size() == 1) return std::make_unique<SingleRankCommunicator>(name);
-    return make_group(name, members);
+    std::unique_ptr<Communicator> group = make_group(name, members);
+    if (log_ != nullptr) group->log_calls(*log_, members);
+    return group;
   }
 
   // A communicator of all ranks.
@@ -73,6 +96,7 @@ class World {
   }
 
   Places places_;
+  CallLog* log_ = nullptr;
 };
 
 class SingleRankWorld final : public World {

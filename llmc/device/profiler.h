@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/work_progress.h"
 #include "llmc/device/ranges.h"
 #include "llmc/device/stream.h"
 #include "llmc/device/tensor.h"
@@ -149,6 +150,7 @@ class Profiler {
 class ProfileScope {
  public:
   ProfileScope(const char* name, Stream& stream) : stream_(stream), profiler_(stream.profiler()) {
+    ProgressCount::add();
     if (profiler_ != nullptr) profiler_->begin(name, stream_);
   }
   ProfileScope(const char* name, Stream& stream, const Work& work) : ProfileScope(name, stream) {

@@ -34,11 +34,12 @@
 namespace llmc {
 
 Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRun> resumed,
-                 World& world, Exchange& exchange)
+                 World& world, Exchange& exchange, Control& control)
     : config_(config),
       data_(std::move(data)),
       resumed_(std::move(resumed)),
       exchange_(exchange),
+      control_(control),
       stop_(exchange, config.output.stop_after_minutes),
       runner_(make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
                                    training_gemm_options(config.precision.tf32),
@@ -60,6 +61,9 @@ void Trainer::train() {
   const std::string text = exchange_.first() ? status.begin() : "";
   // The others wait here until rank 0 has found its output in order.
   status.join(exchange_.broadcast(text));
+  const Control::Run watched(
+      control_, config_.output.out,
+      [&](int exit_code, const std::string& reason) { status.fail(exit_code, reason); });
   try {
     train_locked(log_lock, interruption, status);
   } catch (const std::exception& error) {

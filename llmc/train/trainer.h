@@ -15,6 +15,7 @@
 #include "llmc/comm/exchange.h"
 #include "llmc/comm/world.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/control/control.h"
 #include "llmc/device/device.h"
 #include "llmc/eval/report.h"
 #include "llmc/parallel/training_runner.h"
@@ -39,10 +40,10 @@ namespace llmc {
 class Trainer {
  public:
   // Allocates and fills the device memory of the run; throws with a hint if it does not fit.
-  // `resumed`: the run that --resume continues, if there is one. The world and the exchange must
-  // outlive the object.
+  // `resumed`: the run that --resume continues, if there is one. The world, the exchange and the
+  // control must outlive the object.
   Trainer(const RunConfig& config, RunData data, std::optional<RecordedRun> resumed, World& world,
-          Exchange& exchange);
+          Exchange& exchange, Control& control);
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -132,6 +133,7 @@ class Trainer {
   RunData data_;
   std::optional<RecordedRun> resumed_;
   Exchange& exchange_;
+  Control& control_;
   StopAgreement stop_;
   std::unique_ptr<TrainingRunner> runner_;
   std::vector<std::int64_t> planned_memory_;  // bytes of each rank

@@ -92,6 +92,16 @@ class Event {
   }
   void synchronize() { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
 
+  // Any thread may call it, also while another one captures a graph.
+  bool has_passed(int gpu) const {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaSetDevice(gpu);
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) cudaGetLastError();
+    return status == cudaSuccess;
+  }
+
  private:
   friend class Stream;
   friend double milliseconds_between(const Event& first, const Event& second);

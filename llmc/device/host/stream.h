@@ -223,6 +223,9 @@ class Event {
   void record(Stream& stream);
   void synchronize();
 
+  // Work runs when it is submitted.
+  bool has_passed(int) const { return true; }
+
  private:
   friend class Stream;
   friend double milliseconds_between(const Event& first, const Event& second);

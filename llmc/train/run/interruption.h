@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -47,6 +48,9 @@ class Interruption {
   static void set_activity(RunActivity activity, std::int64_t step);
   static void set_saved(std::int64_t step);
 
+  // Calls observe(step, activity) now and at each later set_activity(). Empty: none.
+  static void set_observer(std::function<void(std::int64_t, const std::string&)> observe);
+
  private:
   static RunMoment moment();
 
@@ -57,6 +61,7 @@ class Interruption {
 
   static inline std::mutex mutex_;
   static inline RunMoment moment_;
+  static inline std::function<void(std::int64_t, const std::string&)> observe_;
 
   IgnoredPipeSignal pipe_;
   std::optional<SignalRequest> request_;

@@ -26,6 +26,12 @@ std::string stopping_text(RunActivity activity) {
 
 }  // namespace
 
+const char* activity_name(RunActivity activity) {
+  constexpr const char* kNames[] = {"between steps", "training", "validation",
+                                    "evaluation",    "sampling", "saving"};
+  return kNames[static_cast<int>(activity)];
+}
+
 std::string first_answer(const RunMoment& run) {
   const std::string at_once = "; send the signal again to end at once";
   const std::string unsaved = "; send the signal again to end without saving";

@@ -9,6 +9,9 @@ namespace llmc {
 // The work of a run when a signal arrives; between: none of the others.
 enum class RunActivity : std::int32_t { between, step, validation, evaluation, sampling, saving };
 
+// "training", "validation", ...; for reports about ranks.
+const char* activity_name(RunActivity activity);
+
 // The state of a run when a signal arrives.
 struct RunMoment {
   RunActivity activity = RunActivity::between;

@@ -24,12 +24,23 @@
 #include "llmc/config/exit_code.h"
 #include "llmc/config/quantities.h"
 #include "llmc/config/train_table.h"
+#include "llmc/control/control.h"
+#include "llmc/control/main_backtrace.h"
+#include "llmc/train/run/interruption.h"
 #include "llmc/train/run/start_agreement.h"
 
 namespace llmc {
 
 inline StartFailure start_failure(const std::exception& error) {
   return {exit_code_of(error), error_text(error, train_settings())};
+}
+
+// The limits that the flags set.
+inline ControlSettings control_settings(const Request& request) {
+  const ControlSettings fallback;
+  return {
+      .heartbeat_timeout = request.ranks.heartbeat_timeout.value_or(fallback.heartbeat_timeout),
+      .comm_timeout = request.ranks.comm_timeout.value_or(fallback.comm_timeout)};
 }
 
 class RunRanks {
@@ -67,14 +78,39 @@ class RunRanks {
     }
   }
 
-  // The world of a run that may start.
-  World& open(CommChoice choice) {
+  // The world of a run that may start. From now on a control thread looks after the ranks.
+  World& open(CommChoice choice, const ControlSettings& settings) {
     if (process_.ranks > 1) {
-      world_ = open_world(bootstrap_, process_, choice);
+      watch(settings);
+      const auto limit = std::chrono::duration<double>(settings.comm_timeout);
+      world_ = open_world(
+          bootstrap_, process_, choice,
+          {.deadline = std::chrono::duration_cast<std::chrono::milliseconds>(limit),
+           .is_watched = true});
+      world_->log_calls(control_->calls());
+      control_->set_abort([this] { world_->abort_calls(); });
     } else {
+      control_ = std::make_unique<Control>();
       world_ = open_world(process_, choice);
     }
+    Interruption::set_observer([this](std::int64_t step, const std::string& work) {
+      control_->calls().set_work(step, work);
+    });
+    SignalRequest::set_report([this] {
+      Notice::interject("SIGUSR2: " + control_->write_report("SIGUSR2"));
+    });
+    MainBacktrace::install();
     return *world_;
+  }
+
+  // Exists after open().
+  Control& control() { return *control_; }
+
+  ~RunRanks() {
+    Interruption::set_observer({});
+    SignalRequest::set_report({});
+    SignalRequest::set_confirm([](int) { return true; });
+    SignalRequest::set_leave({});
   }
 
   // Reports the error of this rank, if no other rank has, and ends all ranks. Returns the exit
@@ -82,6 +118,10 @@ class RunRanks {
   int report(const std::exception& error) {
     const bool is_common = dynamic_cast<const ErrorOfAllRanks*>(&error) != nullptr;
     int exit_code = exit_code_of(error);
+    // The control thread knows more about an error that follows from the loss of a rank.
+    if (control_ && dynamic_cast<const PeerError*>(&error) != nullptr) {
+      control_->wait_for_loss(std::chrono::seconds(2));
+    }
     const bool is_first = (!is_common || process_.rank == 0) && report_.begin();
     const std::optional<int> reported = is_first ? std::nullopt : report_.wait();
     if (!reported) {
@@ -89,6 +129,7 @@ class RunRanks {
           process_.ranks > 1 && !is_common ? "rank " + std::to_string(process_.rank) + ": " : "";
       print(rank + error_text(error, train_settings()));
       report_.end(exit_code);
+      if (control_ && !is_common) control_->leave(exit_code, error_text(error, train_settings()));
     }
     exit_code = reported.value_or(exit_code);
     if (world_) {
@@ -114,6 +155,30 @@ class RunRanks {
     return failure->exit_code;
   }
 
+  void watch(const ControlSettings& settings) {
+    const auto report = [this](const std::string& text, int exit_code) {
+      if (!report_.begin()) return;
+      Notice::interject(std::string(TrainProgram::kName) + ": " + text);
+      report_.end(exit_code);
+    };
+    const auto warn = [](const std::string& text) {
+      Notice::interject(std::string(TrainProgram::kName) + ": " + text);
+    };
+    control_ = std::make_unique<Control>(*bootstrap_, settings, ControlAnswers{report, warn});
+    SignalRequest::set_confirm([this, warn](int signal) {
+      std::string silent;
+      if (!control_->asks_all_ranks(silent)) return false;
+      if (!silent.empty()) {
+        warn(std::string(signal_name(signal)) + ": " + silent +
+             " did not answer; without it the run cannot save");
+      }
+      return true;
+    });
+    SignalRequest::set_leave([this](int signal) {
+      control_->leave(128 + signal, "it was ended by " + std::string(signal_name(signal)));
+    });
+  }
+
   static void print(const std::string& text) {
     Notice::error(std::string(TrainProgram::kName) + ": " + text);
   }
@@ -130,6 +195,7 @@ class RunRanks {
   ProcessInfo process_;
   std::unique_ptr<Bootstrap> bootstrap_;  // until the world has it
   FirstReport report_;
+  std::unique_ptr<Control> control_;  // the world notes its calls in it
   std::unique_ptr<World> world_;
 };
 

@@ -1,0 +1,117 @@
+#include "llmc/control/connect_control.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
+#include "llmc/base/text_list.h"
+#include "llmc/comm/launcher.h"
+#include "llmc/comm/tcp_address.h"
+#include "llmc/comm/tcp_settings.h"
+#include "llmc/control/store.h"
+#include "llmc/control/store_client.h"
+
+namespace llmc {
+
+namespace {
+
+constexpr std::chrono::seconds kConnectTime{60};
+
+std::string random_key() {
+  std::random_device random;
+  std::string key;
+  for (int i = 0; i < 2; ++i) {
+    const std::uint64_t high = random(), low = random();
+    key += checksum_text(high << 32 | low);
+  }
+  return key;
+}
+
+tcp::Socket listen(bool is_one_machine, std::string& error) {
+  const int port = is_variable_set("LLMC_CONTROL_PORT")
+                       ? number_from_environment("LLMC_CONTROL_PORT", 1, 65535)
+                       : 0;
+  const std::vector<std::string> names =
+      is_one_machine ? std::vector<std::string>{"127.0.0.1", "::1"} : std::vector<std::string>{""};
+  tcp::Socket listener;
+  for (const std::string& name : names) {
+    if (!listener.is_open()) listener = tcp::listen_on(name, port, &error);
+  }
+  if (!listener.is_open()) {
+    error = "rank 0 cannot listen on " +
+            (port == 0 ? "a control port" : "LLMC_CONTROL_PORT " + std::to_string(port)) + ": " +
+            error;
+  }
+  return listener;
+}
+
+std::vector<std::string> addresses_of(Bootstrap& ranks, const tcp::Socket& listener,
+                                      bool is_one_machine) {
+  if (is_one_machine) return {tcp::local_address(listener)};
+  if (is_variable_set("LLMC_CONTROL_ADDRESS")) return {std::getenv("LLMC_CONTROL_ADDRESS")};
+  std::vector<std::string> addresses = {ranks.address()};
+  for (const std::string& address : tcp::interface_addresses()) {
+    if (address != addresses[0]) addresses.push_back(address);
+  }
+  std::erase(addresses, "");
+  return addresses;
+}
+
+}  // namespace
+
+void connect_control(Bootstrap& ranks, std::chrono::duration<double> silence,
+                     const std::function<void(std::unique_ptr<ControlLink>)>& start) {
+  const Places& places = ranks.places();
+  const std::vector<std::string> machines = ranks.all_gather(machine_text());
+  const bool is_one_machine =
+      !is_variable_set("LLMC_CONTROL_ADDRESS") &&
+      std::ranges::all_of(machines, [&](const std::string& text) { return text == machines[0]; });
+  std::string error;
+  tcp::Socket listener;
+  std::vector<std::string> offer;
+  const std::string key = random_key();
+  if (places.rank == 0) {
+    try {
+      listener = listen(is_one_machine, error);
+    } catch (const std::exception& wrong) {
+      error = wrong.what();
+    }
+    if (listener.is_open()) {
+      offer = {key, std::to_string(tcp::local_port(listener)),
+               pack_texts(addresses_of(ranks, listener, is_one_machine))};
+    } else {
+      offer = {error};
+    }
+  }
+  offer = unpack_texts(ranks.all_gather(pack_texts(offer))[0]);
+  if (offer.size() == 1) fail_together(offer[0], "LLMC_CONTROL_PORT sets the port");
+  require(offer.size() == 3, "rank 0 has sent something else than its control port");
+  error.clear();
+  try {
+    if (places.rank == 0) {
+      start(std::make_unique<Store>(std::move(listener), key, places.ranks, silence));
+    } else {
+      std::vector<std::string> addresses = unpack_texts(offer[2]);
+      const auto rank = static_cast<std::size_t>(places.rank);
+      if (machines[rank] == machines[0] && !is_one_machine) {
+        addresses.insert(addresses.begin(), {"127.0.0.1", "::1"});
+      }
+      start(std::make_unique<StoreClient>(places.rank, places.ranks, addresses,
+                                          std::atoi(offer[1].c_str()), offer[0], kConnectTime));
+    }
+  } catch (const std::exception& wrong) {
+    error = wrong.what();
+  }
+  for (const std::string& text : ranks.all_gather(error)) {
+    if (!text.empty()) fail_together(text);
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,199 @@
+#include "llmc/control/store.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "llmc/base/error.h"
+#include "llmc/comm/compare_ranks.h"
+
+namespace llmc {
+
+namespace {
+
+constexpr std::chrono::seconds kTableInterval{1}, kGreetingTime{10}, kAnswerTime{3};
+// For the ranks that live to tell where they are after a loss.
+constexpr std::chrono::milliseconds kPlaceTime{300};
+// A rank that has been silent for longer gets no tables, which would fill its connection.
+constexpr std::chrono::seconds kTableSilence{3};
+
+}  // namespace
+
+Store::Store(tcp::Socket listener, std::string key, int ranks,
+             std::chrono::duration<double> silence)
+    : listener_(std::move(listener)),
+      key_(std::move(key)),
+      silence_(silence),
+      ranks_(static_cast<std::size_t>(ranks)) {
+  fcntl(listener_.descriptor(), F_SETFL, O_NONBLOCK);
+}
+
+std::vector<int> Store::descriptors() const {
+  std::vector<int> descriptors = {listener_.descriptor()};
+  for (const Arrival& arrival : arrivals_) {
+    descriptors.push_back(arrival.connection.socket().descriptor());
+  }
+  for (const Rank& rank : ranks_) {
+    if (rank.connection) descriptors.push_back(rank.connection->socket().descriptor());
+  }
+  return descriptors;
+}
+
+std::vector<tcp::Message> Store::receive(ControlClock::time_point now) {
+  // After a pause of this process itself, the others have not been silent.
+  if (now - now_ > std::chrono::seconds(5)) {
+    for (Rank& rank : ranks_) rank.heard = now;
+  }
+  now_ = now;
+  accept();
+  greet();
+  read_ranks();
+  find_silent();
+  answer_questions();
+  report_when_known();
+  if (now_ >= next_table_) send_tables();
+  return std::exchange(own_, {});
+}
+
+void Store::accept() {
+  for (;;) {
+    tcp::Socket socket(::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket.is_open()) return;
+    if (arrivals_.size() == kMaxArrivals) arrivals_.erase(arrivals_.begin());
+    arrivals_.push_back({tcp::Connection(std::move(socket)), now_ + kGreetingTime});
+  }
+}
+
+void Store::greet() {
+  std::erase_if(arrivals_, [&](Arrival& arrival) {
+    const std::optional<tcp::Message> message = arrival.connection.next();
+    if (!message) return !arrival.connection.is_open() || now_ >= arrival.end;
+    const int from = message->from;
+    const bool is_ours = message->kind == tcp::MessageKind::hello && message->text == key_ &&
+                         from > 0 && from < std::ssize(ranks_);
+    Rank* const rank = is_ours ? &ranks_[static_cast<std::size_t>(from)] : nullptr;
+    if (rank == nullptr || rank->connection || rank->seen.is_ended) return true;
+    rank->connection.emplace(std::move(arrival.connection));
+    rank->heard = now_;
+    deliver(from, {tcp::MessageKind::hello, 0, from, ""});
+    return true;
+  });
+}
+
+void Store::read_ranks() {
+  for (int from = 1; from < std::ssize(ranks_); ++from) {
+    Rank& rank = ranks_[static_cast<std::size_t>(from)];
+    if (!rank.connection) continue;
+    while (const auto message = rank.connection->next()) take(from, *message);
+    if (rank.connection->is_open()) continue;
+    rank.connection.reset();
+    if (!rank.seen.is_ended) report({.kind = Loss::Kind::connection, .ranks = {from}});
+    rank.seen.is_ended = true;
+  }
+}
+
+void Store::take(int from, const tcp::Message& message) {
+  Rank& rank = ranks_[static_cast<std::size_t>(from)];
+  rank.heard = now_;
+  switch (message.kind) {
+    case tcp::MessageKind::state:
+      rank.seen.state = unpack_state(message.text);
+      rank.is_known = true;
+      for (Question& question : questions_) question.missing.erase(from);
+      loss_question_.missing.erase(from);
+      break;
+    case tcp::MessageKind::ask:
+      questions_.push_back(ask_all(from, kAnswerTime));
+      break;
+    case tcp::MessageKind::loss:
+      report(unpack_loss(message.text));
+      break;
+    case tcp::MessageKind::goodbye:
+      rank.seen.is_ended = true;
+      if (from > 0) break;
+      for (int other = 1; other < std::ssize(ranks_); ++other) {
+        deliver(other, {tcp::MessageKind::goodbye, 0, other, ""});
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+bool Store::is_live(int rank) const {
+  const Rank& other = ranks_[static_cast<std::size_t>(rank)];
+  return !other.seen.is_ended && (rank == 0 || other.connection);
+}
+
+Store::Question Store::ask_all(int from, std::chrono::milliseconds limit) {
+  Question question{from, now_ + limit, {}};
+  for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+    if (!is_live(rank)) continue;
+    question.missing.insert(rank);
+    deliver(rank, {tcp::MessageKind::ask, 0, rank, ""});
+  }
+  return question;
+}
+
+void Store::answer_questions() {
+  std::erase_if(questions_, [&](const Question& question) {
+    if (!question.missing.empty() && now_ < question.end) return false;
+    const std::vector<int> missing(question.missing.begin(), question.missing.end());
+    deliver(question.from, {tcp::MessageKind::answer, 0, question.from,
+                            missing.empty() ? "" : rank_list(missing)});
+    return true;
+  });
+}
+
+void Store::find_silent() {
+  Loss loss{.kind = Loss::Kind::silence, .seconds = silence_.count(), .reason = {}};
+  for (int rank = 1; rank < std::ssize(ranks_); ++rank) {
+    const Rank& other = ranks_[static_cast<std::size_t>(rank)];
+    if (is_live(rank) && now_ - other.heard > silence_) loss.ranks.push_back(rank);
+  }
+  if (!loss.ranks.empty()) report(loss);
+}
+
+void Store::send_tables() {
+  next_table_ = now_ + kTableInterval;
+  std::vector<SeenRank> table;
+  for (Rank& rank : ranks_) {
+    rank.seen.silent_seconds = std::chrono::duration<double>(now_ - rank.heard).count();
+    table.push_back(rank.seen);
+  }
+  const std::string packed = pack_table(table);
+  for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+    const bool reads = rank == 0 || now_ - ranks_[static_cast<std::size_t>(rank)].heard <= kTableSilence;
+    if (reads) deliver(rank, {tcp::MessageKind::table, 0, rank, packed});
+  }
+}
+
+void Store::report(const Loss& loss) {
+  if (std::exchange(has_loss_, true)) return;
+  loss_ = loss;
+  // A rank that reports its own end has left, and takes the store with it if it is rank 0.
+  if (loss.kind == Loss::Kind::failure) return report_when_known();
+  loss_question_ = ask_all(0, kPlaceTime);
+  for (const int rank : loss.ranks) loss_question_.missing.erase(rank);
+}
+
+void Store::report_when_known() {
+  if (!loss_ || (!loss_question_.missing.empty() && now_ < loss_question_.end)) return;
+  send_tables();
+  for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+    deliver(rank, {tcp::MessageKind::loss, 0, rank, pack_loss(*loss_)});
+  }
+  loss_.reset();
+}
+
+void Store::deliver(int rank, const tcp::Message& message) {
+  if (rank == 0) {
+    own_.push_back(message);
+  } else if (auto& connection = ranks_[static_cast<std::size_t>(rank)].connection) {
+    connection->send(message);
+  }
+}
+
+}  // namespace llmc

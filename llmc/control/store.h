@@ -1,0 +1,75 @@
+// The store: the part of rank 0's control thread that knows the state of all ranks. It receives
+// their states, sends each the table of all of them every second, notices ranks whose connection
+// ends or that are silent, and passes on what a rank reports.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "llmc/control/control_link.h"
+#include "llmc/control/loss.h"
+
+namespace llmc {
+
+class Store final : public ControlLink {
+ public:
+  // Ranks that connect to `listener` must know the key. `silence`: a rank is lost after it.
+  Store(tcp::Socket listener, std::string key, int ranks, std::chrono::duration<double> silence);
+
+  std::vector<int> descriptors() const override;
+  std::vector<tcp::Message> receive(ControlClock::time_point now) override;
+  void send(const tcp::Message& message) override { take(0, message); }
+
+ private:
+  struct Rank {
+    std::optional<tcp::Connection> connection;  // none: rank 0, or not connected
+    SeenRank seen;
+    ControlClock::time_point heard{};
+    bool is_known = false;  // has sent its state
+  };
+  // A connection that has not greeted yet.
+  struct Arrival {
+    tcp::Connection connection;
+    ControlClock::time_point end;
+  };
+  // A rank that asked whether all ranks live.
+  struct Question {
+    int from = 0;
+    ControlClock::time_point end{};
+    std::set<int> missing = {};
+  };
+
+  static constexpr std::size_t kMaxArrivals = 256;
+
+  void accept();
+  void greet();
+  void read_ranks();
+  void take(int from, const tcp::Message& message);
+  Question ask_all(int from, std::chrono::milliseconds limit);
+  void answer_questions();
+  void find_silent();
+  void send_tables();
+  void report(const Loss& loss);
+  void report_when_known();
+  void deliver(int rank, const tcp::Message& message);
+  bool is_live(int rank) const;
+
+  tcp::Socket listener_;
+  std::string key_;
+  std::chrono::duration<double> silence_;
+  std::vector<Rank> ranks_;
+  std::vector<Arrival> arrivals_;
+  std::vector<Question> questions_;
+  std::vector<tcp::Message> own_;  // for rank 0
+  ControlClock::time_point now_ = ControlClock::now(), next_table_{};
+  // The first loss, until the ranks that live have told where they are.
+  std::optional<Loss> loss_;
+  Question loss_question_{};
+  bool has_loss_ = false;
+};
+
+}  // namespace llmc
