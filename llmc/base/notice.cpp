@@ -19,11 +19,11 @@ void Notice::error(const std::string& text) {
   std::cerr << take_line_break() + text + "\n" << std::flush;
 }
 
-void Notice::interject(const std::string& text) {
+void Notice::interject_error(const std::string& text) {
   const std::unique_lock lock(mutex_, std::chrono::seconds(1));
   pollfd stderr_state{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   const bool is_writable = ::poll(&stderr_state, 1, 1000) == 1 && stderr_state.revents == POLLOUT;
-  if (muted_.load() || !lock || !is_writable) return;
+  if (!lock || !is_writable) return;
   const std::string lines = take_line_break() + text + "\n";
   (void)!::write(STDERR_FILENO, lines.data(), lines.size());
 }

@@ -38,7 +38,11 @@ class Notice {
 
   // Prints a line of the signal thread. Prints nothing if stderr is closed, or if its reader or
   // another thread prevents that for a second: a signal must end a program whose stderr is stuck.
-  static void interject(const std::string& text);
+  static void interject(const std::string& text) {
+    if (!muted_.load()) interject_error(text);
+  }
+  // The same after mute(), for an error of this rank.
+  static void interject_error(const std::string& text);
 
   // Overwrites the live line by `text`, which is cut at the width of the terminal.
   static void show_live(const std::string& text);

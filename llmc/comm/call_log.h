@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -46,14 +47,15 @@ class CallLog {
  public:
   static constexpr std::size_t kKept = 1024;
 
-  // A call from the construction to the destruction of the object.
+  // A call from the construction to the destruction of the object. If an exception ends it, it
+  // counts as not left: another rank may have caused that.
   class Scope {
    public:
     // `log` may be null: nothing is noted.
     Scope(CallLog* log, int group, const CommCall& call, int peer)
         : log_(log), sequence_(log == nullptr ? 0 : log->enter(group, call, peer)) {}
     ~Scope() {
-      if (log_ != nullptr) log_->leave(sequence_);
+      if (log_ != nullptr && std::uncaught_exceptions() <= exceptions_) log_->leave(sequence_);
     }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -61,6 +63,7 @@ class CallLog {
    private:
     CallLog* log_;
     std::int64_t sequence_;
+    int exceptions_ = std::uncaught_exceptions();
   };
 
   // Returns the number of the group, for Scope.

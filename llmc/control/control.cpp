@@ -40,7 +40,8 @@ Control::Control(Bootstrap& ranks, const ControlSettings& settings, ControlAnswe
       table_(static_cast<std::size_t>(ranks_)) {
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
-  host_ = name;
+  hosts_ = ranks.all_gather(name);
+  take_hosts();
   now_ = last_table_ = last_progress_ = ControlClock::now();
   const auto start = [this](std::unique_ptr<ControlLink> link) {
     link_ = std::move(link);
@@ -204,6 +205,11 @@ void Control::take_table(const std::string& packed) {
   }
   table_ = std::move(table);
   last_table_ = now_;
+  take_hosts();
+}
+
+void Control::take_hosts() {
+  for (std::size_t rank = 0; rank < table_.size(); ++rank) table_[rank].state.host = hosts_[rank];
 }
 
 void Control::send_outgoing() {
@@ -223,7 +229,9 @@ void Control::send(tcp::MessageKind kind, const std::string& text) {
 }
 
 RankState Control::own_state() {
-  return rank_state(calls_.state(), host_, ProgressCount::value());
+  RankState state = rank_state(calls_.state(), ProgressCount::value());
+  if (!hosts_.empty()) state.host = hosts_[static_cast<std::size_t>(rank_)];
+  return state;
 }
 
 // Ranks above 0 look after rank 0, which looks after them.

@@ -100,6 +100,7 @@ class Control {
   void turn();
   void take(const tcp::Message& message);
   void take_table(const std::string& packed);
+  void take_hosts();
   void send_outgoing();
   void send(tcp::MessageKind kind, const std::string& text);
   RankState own_state();
@@ -110,7 +111,7 @@ class Control {
   void wake();
 
   int rank_ = 0, ranks_ = 1;
-  std::string host_;
+  std::vector<std::string> hosts_;  // by rank
   ControlSettings settings_;
   ControlAnswers answers_;
   CallLog calls_;

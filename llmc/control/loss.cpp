@@ -140,8 +140,8 @@ std::string loss_text(const Loss& loss, const std::vector<SeenRank>& table) {
   if (loss.kind == Loss::Kind::failure) return text;
   for (const int rank : loss.ranks) {
     const SeenRank& lost = at(table, rank);
-    text += "\n  rank " + std::to_string(rank) + ": " +
-            (lost.is_ended ? "has ended" : place_text(lost.state));
+    text += "\n  rank " + std::to_string(rank) + " at its last sign of life: " +
+            place_text(lost.state);
   }
   return text + places_text(table, loss.ranks);
 }

@@ -19,8 +19,8 @@ bool RankState::is_same_call(const RankState& other) const {
          members == other.members && (peer < 0) == (other.peer < 0);
 }
 
-RankState rank_state(const CallLog::State& log, const std::string& host, std::int64_t progress) {
-  RankState state{.host = host, .step = log.step, .operation = log.operation};
+RankState rank_state(const CallLog::State& log, std::int64_t progress) {
+  RankState state{.step = log.step, .operation = log.operation};
   state.progress = progress + log.num_events;
   const LoggedCall& last = log.last;
   state.num_calls = last.sequence;
@@ -38,7 +38,7 @@ RankState rank_state(const CallLog::State& log, const std::string& host, std::in
 std::string pack_state(const RankState& state) {
   std::vector<std::string> members;
   for (const int member : state.members) members.push_back(std::to_string(member));
-  return pack_texts({state.host, std::to_string(state.step), state.operation,
+  return pack_texts({std::to_string(state.step), state.operation,
                      std::to_string(state.progress), std::to_string(state.num_calls),
                      state.is_in_call ? "1" : "0", state.call, state.group, pack_texts(members),
                      std::to_string(state.peer), number_text("%.3f", state.seconds)});
@@ -46,25 +46,26 @@ std::string pack_state(const RankState& state) {
 
 RankState unpack_state(const std::string& packed) {
   const std::vector<std::string> parts = unpack_texts(packed);
-  require(parts.size() == 11, "a rank has sent something else than its state");
+  require(parts.size() == 10, "a rank has sent something else than its state");
   const auto number = [&](std::size_t i) { return std::strtoll(parts[i].c_str(), nullptr, 10); };
-  RankState state{.host = parts[0], .step = number(1), .operation = parts[2]};
-  state.progress = number(3);
-  state.num_calls = number(4);
-  state.is_in_call = parts[5] == "1";
-  state.call = parts[6];
-  state.group = parts[7];
-  for (const std::string& member : unpack_texts(parts[8])) {
+  RankState state{.step = number(0), .operation = parts[1]};
+  state.progress = number(2);
+  state.num_calls = number(3);
+  state.is_in_call = parts[4] == "1";
+  state.call = parts[5];
+  state.group = parts[6];
+  for (const std::string& member : unpack_texts(parts[7])) {
     state.members.push_back(std::atoi(member.c_str()));
   }
-  state.peer = static_cast<int>(number(9));
-  state.seconds = std::strtod(parts[10].c_str(), nullptr);
+  state.peer = static_cast<int>(number(8));
+  state.seconds = std::strtod(parts[9].c_str(), nullptr);
   return state;
 }
 
 std::string place_text(const RankState& state) {
   const std::string seconds = number_text("%.1f s", state.seconds);
   const std::string work = state.step > 0 ? "step " + std::to_string(state.step) + ", " : "";
+  if (state.operation.empty()) return "unknown, it has not told yet";
   if (state.num_calls == 0) return work + state.operation + ", before its first call";
   if (state.is_in_call) return work + state.operation + ", in " + state.call_text() + " since " + seconds;
   return work + state.operation + ", in no call since " + seconds + ", after " + state.call_text();

@@ -31,9 +31,9 @@ struct RankState {
 };
 
 // This rank's state. `progress` of long work, which is added to that of the calls.
-RankState rank_state(const CallLog::State& log, const std::string& host, std::int64_t progress);
+RankState rank_state(const CallLog::State& log, std::int64_t progress);
 
-// For messages. unpack_state() throws if `packed` is something else.
+// For messages, without the host. unpack_state() throws if `packed` is something else.
 std::string pack_state(const RankState& state);
 RankState unpack_state(const std::string& packed);
 

@@ -97,7 +97,7 @@ class RunRanks {
       control_->calls().set_work(step, work);
     });
     SignalRequest::set_report([this] {
-      Notice::interject("SIGUSR2: " + control_->write_report("SIGUSR2"));
+      Notice::interject_error("SIGUSR2: " + control_->write_report("SIGUSR2"));
     });
     MainBacktrace::install();
     return *world_;
@@ -158,11 +158,11 @@ class RunRanks {
   void watch(const ControlSettings& settings) {
     const auto report = [this](const std::string& text, int exit_code) {
       if (!report_.begin()) return;
-      Notice::interject(std::string(TrainProgram::kName) + ": " + text);
+      Notice::interject_error(std::string(TrainProgram::kName) + ": " + text);
       report_.end(exit_code);
     };
     const auto warn = [](const std::string& text) {
-      Notice::interject(std::string(TrainProgram::kName) + ": " + text);
+      Notice::interject_error(std::string(TrainProgram::kName) + ": " + text);
     };
     control_ = std::make_unique<Control>(*bootstrap_, settings, ControlAnswers{report, warn});
     SignalRequest::set_confirm([this, warn](int signal) {
