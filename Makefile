@@ -66,7 +66,7 @@ DEPS_LIBS     := $(if $(ROOT),$(ROOT)/usr/lib/$(MULTIARCH)/openblas-pthread \
 INCLUDES  := -I. $(addprefix -isystem ,$(DEPS_INCLUDES))
 IO_LIBS   := -lpcre2-8 -lxxhash -lz -lzstd
 # MPI connects ranks. Without mpi.h, TCP does, and the tests of MPI are not built.
-MPI_TESTS   := mpi_ranks mpi_training nccl_ranks
+MPI_TESTS   := mpi_ranks mpi_training nccl_ranks lost_ranks
 MPI_INCLUDE := $(patsubst %/mpi.h,%,$(firstword $(wildcard $(addsuffix /mpi.h,\
                  $(or $(MPI_HOME:%=%/include),$(ROOT:%=%/usr/lib/$(MULTIARCH)/openmpi/include) /usr/lib/$(MULTIARCH)/openmpi/include)))))
 ifneq ($(and $(MPI_HOME),$(if $(MPI_INCLUDE),,missing)),)
@@ -494,7 +494,7 @@ $(ORACLE): FORCE
 endif
 
 # These programs find the test double of NCCL in place of its header.
-$(HOST)/nccl_ranks $(HOST)/mpi_training: private MPI_FLAGS += -Itest/nccl_double
+$(HOST)/nccl_ranks $(HOST)/mpi_training $(HOST)/lost_ranks: private MPI_FLAGS += -Itest/nccl_double
 # Part of suites mpi_ranks and nccl_ranks. It trains tiny models for two steps: compiling takes longer.
 $(HOST)/mpi_training: private TEST_CALLER_OPTIMIZE := -O0 -g1 $(HOST_ARCH) $(DECLARE)
 $(MPI_TESTS:%=$(HOST)/%): $(HOST)/%: test/%.cu $(HOST_KERNELS) $(HOST_CODE) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED_TEST)
@@ -641,7 +641,8 @@ TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out ptx_coverage ptx_*,$(SUITE)),,$(PTX)/launches.list $(UNLINED:%=$(PTX)/unlined/%.ptx)) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
                    $(addprefix $(HOST)/,$(filter $(or $(SUITE:tcp_programs=mpi_ranks),%),mpi_ranks $(if $(MPI_INCLUDE),$(MPI_TESTS))) \
-                     $(if $(and $(MPI_INCLUDE),$(filter mpi_ranks nccl_ranks tcp_programs,$(SUITE))),mpi_training)))
+                     $(if $(and $(MPI_INCLUDE),$(filter mpi_ranks nccl_ranks tcp_programs,$(SUITE))),mpi_training) \
+                     $(if $(and $(MPI_INCLUDE),$(filter lost_programs,$(SUITE))),lost_ranks)))
 endif
 
 # One program with every fault that the executor and the sanitizers must report, in three builds.

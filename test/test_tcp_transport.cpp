@@ -41,9 +41,9 @@ struct TransportPair {
     links[1] = all[1].add(0, std::move(b));
     const tcp::TcpTransport::Waits waits{deadline, [] {}};
     transports.push_back(std::make_unique<tcp::TcpTransport>(
-        "pair", 0, std::vector<std::shared_ptr<tcp::Link>>{nullptr, links[0]}, all[0], waits));
+        "pair", 0, 0, std::vector<std::shared_ptr<tcp::Link>>{nullptr, links[0]}, all[0], waits));
     transports.push_back(std::make_unique<tcp::TcpTransport>(
-        "pair", 1, std::vector<std::shared_ptr<tcp::Link>>{links[1], nullptr}, all[1], waits));
+        "pair", 1, 1, std::vector<std::shared_ptr<tcp::Link>>{links[1], nullptr}, all[1], waits));
   }
   tcp::Links all[2];
   std::shared_ptr<tcp::Link> links[2];

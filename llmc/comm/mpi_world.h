@@ -23,8 +23,9 @@ namespace mpi {
 
 class MpiTransport final : public Transport {
  public:
-  // Takes the communicator.
-  explicit MpiTransport(MPI_Comm comm) : comm_(comm) {
+  // Takes the communicator of `members`, ranks of the run.
+  MpiTransport(MPI_Comm comm, std::vector<int> members)
+      : comm_(comm), members_(std::move(members)) {
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &ranks_), "MPI_Comm_size");
   }
@@ -136,7 +137,7 @@ class MpiTransport final : public Transport {
     }
     wait_for(requests);
     for (std::size_t i = 0; i < receives.size(); ++i) {
-      require_same_call(call, rank_, theirs[i].call, receives[i].from);
+      require_same_call(call, run_rank(rank_), theirs[i].call, run_rank(receives[i].from));
       require(theirs[i].bytes == receives[i].bytes, "ranks disagree on the size of a message");
     }
   }
@@ -156,7 +157,10 @@ class MpiTransport final : public Transport {
 
   static constexpr std::chrono::seconds kPatience{2};
 
+  int run_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+
   MPI_Comm comm_;
+  std::vector<int> members_;
   int rank_ = 0, ranks_ = 1;
   int exceptions_ = std::uncaught_exceptions();  // when the transport was made
   std::deque<std::unique_ptr<Posted>> posted_;
@@ -174,7 +178,7 @@ class MpiWorld final : public World {
   std::unique_ptr<Communicator> make_group(const std::string& name,
                                            const std::vector<int>& members) override {
     return std::make_unique<StagedCommunicator>(
-        name, std::make_unique<mpi::MpiTransport>(mpi::group_comm(members)));
+        name, std::make_unique<mpi::MpiTransport>(mpi::group_comm(members), members));
   }
 
   std::unique_ptr<Bootstrap> mpi_;

@@ -41,10 +41,11 @@ class LentMessages {
 
 }  // namespace
 
-TcpTransport::TcpTransport(std::string name, int rank, std::vector<std::shared_ptr<Link>> peers,
-                           Links& links, Waits waits)
+TcpTransport::TcpTransport(std::string name, int rank, int run_rank,
+                           std::vector<std::shared_ptr<Link>> peers, Links& links, Waits waits)
     : name_(std::move(name)),
       rank_(rank),
+      run_rank_(run_rank),
       peers_(std::move(peers)),
       links_(links),
       waits_(std::move(waits)) {}
@@ -90,7 +91,7 @@ bool TcpTransport::advance(const CommCall& call, const Part& part) {
     part.link->flush();
     is_complete = part.link->is_sent(part.sent);
   } else if (const LinkHeader* const header = part.link->next()) {
-    require_same_call(call, rank_, header->call, part.receive->from);
+    require_same_call(call, run_rank_, header->call, part.link->rank());
     require(header->bytes == part.receive->bytes, "ranks disagree on the size of a message");
     is_complete = part.link->read(part.receive->data);
   }

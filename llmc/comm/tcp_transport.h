@@ -29,10 +29,10 @@ class TcpTransport final : public Transport {
     std::function<void()> check;         // throws if a rank of the run is known to have failed
   };
 
-  // `peers` has the connection to each rank of the group, and null for this one, `rank`. `links`
-  // must outlive the transport.
-  TcpTransport(std::string name, int rank, std::vector<std::shared_ptr<Link>> peers, Links& links,
-               Waits waits);
+  // `peers` has the connection to each rank of the group, and null for this one, `rank`, which is
+  // `run_rank` among all ranks. `links` must outlive the transport.
+  TcpTransport(std::string name, int rank, int run_rank, std::vector<std::shared_ptr<Link>> peers,
+               Links& links, Waits waits);
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -67,7 +67,7 @@ class TcpTransport final : public Transport {
   std::string place(const CommCall& call) const;
 
   std::string name_;
-  int rank_;
+  int rank_, run_rank_;
   std::vector<std::shared_ptr<Link>> peers_;
   Links& links_;
   Waits waits_;

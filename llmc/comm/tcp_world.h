@@ -69,7 +69,7 @@ class TcpWorld final : public World {
     return std::make_unique<StagedCommunicator>(
         name,
         std::make_unique<tcp::TcpTransport>(
-            name, place_in(members), std::move(peers), *links_,
+            name, place_in(members), rank(), std::move(peers), *links_,
             tcp::TcpTransport::Waits{limits_.of_call(), [this] { bootstrap_->check(); }}));
   }
 

@@ -249,10 +249,8 @@ void Control::check_call() {
   const double left = settings_.comm_timeout - waited;
   table_[static_cast<std::size_t>(rank_)].state = own;
   if (left > 0) return warn_before_end(left);
-  const Loss loss{.kind = Loss::Kind::hang,
-                  .ranks = ranks_behind(table_, rank_),
-                  .seconds = own.seconds,
-                  .reason = {}};
+  const Loss loss{
+      .kind = Loss::Kind::hang, .ranks = ranks_behind(table_), .seconds = own.seconds};
   send(tcp::MessageKind::loss, pack_loss(loss));
   // The store answers with the places of all ranks, unless it hangs itself.
   if (left < -1) end_because_of(loss);
@@ -267,7 +265,7 @@ void Control::warn_before_end(double left) {
   for (int lower = 0; lower < rank_; ++lower) {
     if (table_[static_cast<std::size_t>(lower)].state.is_in_call) return;
   }
-  const std::vector<int> behind = ranks_behind(table_, rank_);
+  const std::vector<int> behind = ranks_behind(table_);
   answers_.warn(own.call_text() + " waits for " +
                 (behind.empty() ? "its connections" : rank_list(behind)) +
                 number_text("; the run ends in %.0f s if that does not change (--comm-timeout)",

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "llmc/base/error.h"
 #include "llmc/base/number_text.h"
@@ -32,6 +34,10 @@ std::vector<int> absent_from_call(const std::vector<SeenRank>& table, int rank) 
     if (!other.is_in_call || !own.is_same_call(other)) absent.push_back(member);
   }
   return absent;
+}
+
+bool is_waiting(const std::vector<SeenRank>& table, int rank) {
+  return at(table, rank).state.is_in_call && !at(table, rank).is_ended;
 }
 
 // Ranks that are in the same place, with the longest time there.
@@ -100,20 +106,32 @@ Loss unpack_loss(const std::string& packed) {
   return loss;
 }
 
-std::vector<int> ranks_behind(const std::vector<SeenRank>& table, int own) {
-  std::set<int> seen = {own}, idle, elsewhere;
-  std::vector<int> open = {own};
-  while (!open.empty()) {
-    const int rank = open.back();
-    open.pop_back();
-    for (const int absent : absent_from_call(table, rank)) {
-      if (!seen.insert(absent).second) continue;
-      const bool is_waiting = at(table, absent).state.is_in_call && !at(table, absent).is_ended;
-      (is_waiting ? elsewhere : idle).insert(absent);
-      if (is_waiting) open.push_back(absent);
+std::vector<int> ranks_behind(const std::vector<SeenRank>& table) {
+  std::set<int> idle;
+  // By the first rank in each call: its ranks, and those that it waits for.
+  std::map<int, std::pair<std::set<int>, std::set<int>>> calls;
+  for (int rank = 0; rank < std::ssize(table); ++rank) {
+    if (!is_waiting(table, rank)) continue;
+    const auto same = std::ranges::find_if(calls, [&](const auto& call) {
+      return at(table, call.first).state.is_same_call(at(table, rank).state);
+    });
+    auto& [present, absent] = same == calls.end() ? calls[rank] : same->second;
+    present.insert(rank);
+    for (const int other : absent_from_call(table, rank)) {
+      absent.insert(other);
+      if (!is_waiting(table, other)) idle.insert(other);
     }
   }
-  const std::set<int>& behind = idle.empty() ? elsewhere : idle;
+  if (!idle.empty()) return {idle.begin(), idle.end()};
+  std::size_t most = 0;
+  std::set<int> behind;
+  for (const auto& [first, call] : calls) {
+    const auto& [present, absent] = call;
+    if (present.size() < most || absent.empty()) continue;
+    if (present.size() > most) behind.clear();
+    most = present.size();
+    behind.insert(absent.begin(), absent.end());
+  }
   return {behind.begin(), behind.end()};
 }
 

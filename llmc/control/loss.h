@@ -25,9 +25,11 @@ struct Loss {
 std::string pack_loss(const Loss& loss);
 Loss unpack_loss(const std::string& packed);
 
-// The ranks for which `own` waits in its present call, directly or because others wait for them:
-// those that are in no call, otherwise those that are in another one. `table` has all ranks.
-std::vector<int> ranks_behind(const std::vector<SeenRank>& table, int own);
+// The ranks for which others wait: those that are in no call, or have ended. If there are none,
+// ranks are in different calls: those that are missing in the call that most ranks are in, or, if
+// no call has more ranks than another, all that are in a call that others miss. `table` has all
+// ranks.
+std::vector<int> ranks_behind(const std::vector<SeenRank>& table);
 
 // Who is lost, who waits where and since when, and where the others are, as several lines.
 std::string loss_text(const Loss& loss, const std::vector<SeenRank>& table);

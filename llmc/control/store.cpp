@@ -156,7 +156,7 @@ void Store::find_silent() {
   if (!loss.ranks.empty()) report(loss);
 }
 
-void Store::send_tables() {
+std::vector<SeenRank> Store::send_tables() {
   next_table_ = now_ + kTableInterval;
   std::vector<SeenRank> table;
   for (Rank& rank : ranks_) {
@@ -168,6 +168,7 @@ void Store::send_tables() {
     const bool reads = rank == 0 || now_ - ranks_[static_cast<std::size_t>(rank)].heard <= kTableSilence;
     if (reads) deliver(rank, {tcp::MessageKind::table, 0, rank, packed});
   }
+  return table;
 }
 
 void Store::report(const Loss& loss) {
@@ -181,7 +182,8 @@ void Store::report(const Loss& loss) {
 
 void Store::report_when_known() {
   if (!loss_ || (!loss_question_.missing.empty() && now_ < loss_question_.end)) return;
-  send_tables();
+  const std::vector<SeenRank> table = send_tables();
+  if (loss_->kind == Loss::Kind::hang) loss_->ranks = ranks_behind(table);
   for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
     deliver(rank, {tcp::MessageKind::loss, 0, rank, pack_loss(*loss_)});
   }

@@ -52,7 +52,7 @@ class Store final : public ControlLink {
   Question ask_all(int from, std::chrono::milliseconds limit);
   void answer_questions();
   void find_silent();
-  void send_tables();
+  std::vector<SeenRank> send_tables();
   void report(const Loss& loss);
   void report_when_known();
   void deliver(int rank, const tcp::Message& message);
