@@ -268,6 +268,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
     script mpi_ranks test/test_mpi_ranks.py "$out" ${case_filter:+"$case_filter"}
     script tcp_programs test/test_tcp_programs.py "$out" ${case_filter:+"$case_filter"}
     script rank_programs test/test_rank_programs.py "$out" ${case_filter:+"$case_filter"}
+    script lost_programs test/test_lost_programs.py "$out" ${case_filter:+"$case_filter"}
     script save_programs test/test_save_programs.py "$out" ${case_filter:+"$case_filter"}
     script tensor_programs test/test_tensor_programs.py "$out" ${case_filter:+"$case_filter"}
     script pipeline_programs test/test_pipeline_programs.py "$out" ${case_filter:+"$case_filter"}

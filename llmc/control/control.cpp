@@ -287,6 +287,7 @@ void Control::end_because_of(const Loss& loss) {
     changed_.notify_all();
   }
   const auto end = std::chrono::steady_clock::now() + kEndTime;
+  table_[static_cast<std::size_t>(rank_)].state = own_state();
   std::string text = loss_text(loss, table_);
   if (!out.empty() && loss.kind != Loss::Kind::failure) {
     text += "\n  hint: scripts/lost.py " + (out / kLostFolder).string() +

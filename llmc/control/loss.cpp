@@ -36,8 +36,11 @@ std::vector<int> absent_from_call(const std::vector<SeenRank>& table, int rank) 
   return absent;
 }
 
+// Where a rank that is silent was last is not where it is.
 bool is_waiting(const std::vector<SeenRank>& table, int rank) {
-  return at(table, rank).state.is_in_call && !at(table, rank).is_ended;
+  constexpr double kSilence = 3;  // seconds
+  const SeenRank& seen = at(table, rank);
+  return seen.state.is_in_call && !seen.is_ended && seen.silent_seconds < kSilence;
 }
 
 // Ranks that are in the same place, with the longest time there.

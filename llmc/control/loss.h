@@ -25,7 +25,7 @@ struct Loss {
 std::string pack_loss(const Loss& loss);
 Loss unpack_loss(const std::string& packed);
 
-// The ranks for which others wait: those that are in no call, or have ended. If there are none,
+// The ranks for which others wait: those that are in no call, silent, or ended. If there are none,
 // ranks are in different calls: those that are missing in the call that most ranks are in, or, if
 // no call has more ranks than another, all that are in a call that others miss. `table` has all
 // ranks.
