@@ -24,23 +24,23 @@ const SeenRank& at(const std::vector<SeenRank>& table, int rank) {
   return table[static_cast<std::size_t>(rank)];
 }
 
+// Where a rank that is silent was last is not where it is.
+bool is_waiting(const std::vector<SeenRank>& table, int rank) {
+  constexpr double kSilence = 3;  // seconds
+  const SeenRank& seen = at(table, rank);
+  return seen.state.is_in_call && !seen.is_ended && seen.silent_seconds < kSilence;
+}
+
 // Of the members of a rank's call, those that are not in it.
 std::vector<int> absent_from_call(const std::vector<SeenRank>& table, int rank) {
   const RankState& own = at(table, rank).state;
   std::vector<int> absent;
   for (const int member : own.peer < 0 ? own.members : std::vector<int>{own.peer}) {
     if (member == rank || member < 0 || member >= std::ssize(table)) continue;
-    const RankState& other = at(table, member).state;
-    if (!other.is_in_call || !own.is_same_call(other)) absent.push_back(member);
+    const bool is_there = is_waiting(table, member) && own.is_same_call(at(table, member).state);
+    if (!is_there) absent.push_back(member);
   }
   return absent;
-}
-
-// Where a rank that is silent was last is not where it is.
-bool is_waiting(const std::vector<SeenRank>& table, int rank) {
-  constexpr double kSilence = 3;  // seconds
-  const SeenRank& seen = at(table, rank);
-  return seen.state.is_in_call && !seen.is_ended && seen.silent_seconds < kSilence;
 }
 
 // Ranks that are in the same place, with the longest time there.
