@@ -29,7 +29,7 @@ STEP = [*TRAIN, "--grad-accum", 6, "--dropout", 0.1, "--checkpoint-every", 5, "-
 
 
 def ranks_of(process):
-    """The process ids of the ranks below run.sh, as {rank: id}. Processes that end meanwhile are left out."""
+    """The process ids of the ranks below run.sh, as {rank: id}. Processes that end during the search are left out."""
     ranks, parents = {}, [process.pid]
     while parents:
         try:
@@ -66,6 +66,10 @@ def disturb(process, out, chance, log, before_kill):
         before = saved_step(out)
         expect(ranks, f"the run ended before fault {fault}: {log.read_text()}")
         os.kill(ranks[chance.choice(sorted(ranks))], signal.SIGKILL)
+        # The other ranks may complete a save before they end; the next fault is for the run that is restarted.
+        while set(ranks.values()) & set(ranks_of(process).values()):
+            expect(time.monotonic() < end, f"ranks are left: {log.read_text()}")
+            time.sleep(0.01)
 
 
 def disturbed_run(program, name, ranks, seed, options, *arguments, before_kill=lambda fault: None):
