@@ -63,13 +63,13 @@ def disturb(process, out, chance, log, before_kill):
         time.sleep(chance.uniform(0, 0.2))
         before_kill(fault)
         ranks = ranks_of(process)
-        before = saved_step(out)
         expect(ranks, f"the run ended before fault {fault}: {log.read_text()}")
         os.kill(ranks[chance.choice(sorted(ranks))], signal.SIGKILL)
         # The other ranks may complete a save before they end; the next fault is for the run that is restarted.
         while set(ranks.values()) & set(ranks_of(process).values()):
             expect(time.monotonic() < end, f"ranks are left: {log.read_text()}")
             time.sleep(0.01)
+        before = saved_step(out)
 
 
 def disturbed_run(program, name, ranks, seed, options, *arguments, before_kill=lambda fault: None):

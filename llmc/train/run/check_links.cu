@@ -1,5 +1,3 @@
-#include "llmc/train/run/check_links.h"
-
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -11,6 +9,7 @@
 #include "llmc/comm/rank_places.h"
 #include "llmc/device/device.h"
 #include "llmc/device/target.h"
+#include "llmc/train/run/check_links.h"
 
 namespace llmc {
 
@@ -100,9 +99,8 @@ void share_pairs(Exchange& exchange, LinkReport& report) {
     report.pairs[i].latency_us = std::bit_cast<double>(numbers[2 * i]);
     report.pairs[i].bytes_per_s = std::bit_cast<double>(numbers[2 * i + 1]);
   }
-  std::ranges::sort(report.pairs, {}, [](const LinkSpeed& pair) {
-    return std::pair(pair.first, pair.second);
-  });
+  std::ranges::sort(report.pairs, {},
+                    [](const LinkSpeed& pair) { return std::pair(pair.first, pair.second); });
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace llmc {
 
 namespace {
 
-constexpr double kSlow = 0.8;           // fraction of the median
-constexpr std::size_t kMaxRanks = 16;   // whose pairs are all printed
+constexpr double kSlow = 0.8;          // fraction of the median
+constexpr std::size_t kMaxRanks = 16;  // whose pairs are all printed
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -64,8 +64,8 @@ std::string speed_line(const std::string& name, const LinkSpeed& speed) {
 std::string range_of_pairs(const LinkReport& report) {
   std::vector<double> speeds;
   for (const LinkSpeed& pair : report.pairs) speeds.push_back(pair.bytes_per_s);
-  return "\n  " + std::to_string(speeds.size()) + " pairs: " +
-         bandwidth_text(std::ranges::min(speeds)) + " to " +
+  return "\n  " + std::to_string(speeds.size()) +
+         " pairs: " + bandwidth_text(std::ranges::min(speeds)) + " to " +
          bandwidth_text(std::ranges::max(speeds)) + ", median " + bandwidth_text(median(speeds));
 }
 
@@ -90,13 +90,13 @@ std::vector<SlowPart> slow_parts(const LinkReport& report) {
     for (const LinkSpeed& pair : report.pairs) {
       if (on_one_machine(report, pair) != one_machine) continue;
       if (pair.bytes_per_s >= kSlow * typical_speed) continue;
-      slow.push_back({pair_name(pair),
-                      place_text(report.places[static_cast<std::size_t>(pair.first)]) + " and " +
-                          place_text(report.places[static_cast<std::size_t>(pair.second)]) + ": " +
-                          bandwidth_text(pair.bytes_per_s) + ", " +
-                          below_text(pair.bytes_per_s, typical_speed) +
-                          bandwidth_text(typical_speed) +
-                          (one_machine ? " of pairs on one machine" : " of pairs of two machines")});
+      slow.push_back(
+          {pair_name(pair),
+           place_text(report.places[static_cast<std::size_t>(pair.first)]) + " and " +
+               place_text(report.places[static_cast<std::size_t>(pair.second)]) + ": " +
+               bandwidth_text(pair.bytes_per_s) + ", " +
+               below_text(pair.bytes_per_s, typical_speed) + bandwidth_text(typical_speed) +
+               (one_machine ? " of pairs on one machine" : " of pairs of two machines")});
     }
   }
   return slow;
@@ -139,9 +139,8 @@ LogRecord link_record(std::int64_t step, const LinkReport& report) {
     add(speeds, number_text("%.4g", pair.bytes_per_s * 1e-9));
   }
   for (const SlowPart& part : slow_parts(report)) add(slow, part.name, ", ");
-  LogRecord record = {{"step", step},
-                      {"check_links", std::ssize(report.places)},
-                      {"check_tflops_ranks", flops}};
+  LogRecord record = {
+      {"step", step}, {"check_links", std::ssize(report.places)}, {"check_tflops_ranks", flops}};
   if (report.pairs.empty()) return record;
   const LogRecord links = {{"check_pairs", pairs},
                            {"check_pair_us", latencies},

@@ -15,27 +15,28 @@ namespace llmc {
 struct LinkSpeed {
   int first = 0, second = 0;  // the pair; unused for all ranks
   double latency_us = 0;      // of one number
-  double bytes_per_s = 0;  // that each rank sends in a ring, of a large all-reduce: its "bus bandwidth"
+  double bytes_per_s =
+      0;  // that each rank sends in a ring, of a large all-reduce: its "bus bandwidth"
 };
 
 struct LinkReport {
-  std::vector<RankPlace> places;     // of all ranks
-  std::vector<double> flops_per_s;   // matrix products in --dtype, of each rank
-  std::vector<LinkSpeed> pairs;      // first < second; empty with one rank
-  LinkSpeed all;                     // of all ranks together
-  std::int64_t bytes = 0;            // of the large all-reduce
+  std::vector<RankPlace> places;    // of all ranks
+  std::vector<double> flops_per_s;  // matrix products in --dtype, of each rank
+  std::vector<LinkSpeed> pairs;     // first < second; empty with one rank
+  LinkSpeed all;                    // of all ranks together
+  std::int64_t bytes = 0;           // of the large all-reduce
 };
 
-// A device or a pair that is slower than the median of its kind by more than 20%: "rank 3" or "ranks
-// 0-3", with the rest of the sentence in `reason`. Pairs on one machine and pairs of two machines
-// are different kinds.
+// A device or a pair that is slower than the median of its kind by more than 20%: "rank 3" or
+// "ranks 0-3", with the rest of the sentence in `reason`. Pairs on one machine and pairs of two
+// machines are different kinds.
 struct SlowPart {
   std::string name, reason;
 };
 std::vector<SlowPart> slow_parts(const LinkReport& report);
 
-// The table and the slow parts. With more than 16 ranks, only the pairs that are slow, and the range
-// of the others.
+// The table and the slow parts. With more than 16 ranks, only the pairs that are slow, and the
+// range of the others.
 std::string link_report_text(const LinkReport& report);
 
 // The line of the log, after `step`.
