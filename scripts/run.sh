@@ -2,27 +2,41 @@
 # Starts a program as several ranks, with mpirun of Open MPI, and lets the ranks save when the run is
 # stopped. Root may start it, and there may be more ranks than cores.
 #
-#   scripts/run.sh [--dry-run] -np N [OPTION OF MPIRUN...] PROGRAM [ARGUMENT...]
+#   scripts/run.sh [OPTION...] -np N [OPTION OF MPIRUN...] PROGRAM [ARGUMENT...]
 #
 #   -np N       number of ranks
 #   --dry-run   print the command that would run, and stop
 #   --help      print this text
+#   --restarts N            restart a run that fails: it continues from its newest checkpoint. N is the
+#                           number of restarts without a new checkpoint. PROGRAM needs --out
+#   --elastic               with --restarts: restart with fewer data-parallel ranks if slots are missing
+#   --slots N               with --elastic: number of usable slots (default: LLMC_SLOTS, else from the
+#                           hosts that answer, else -np)
+#   --slots-command CMD     with --elastic: a shell command that prints this number before each restart
+#
+# Options of this script also work right after -np N.
 #
 # Examples:
 #   scripts/run.sh -np 4 ./prog --flag
 #   scripts/run.sh -np 4 -x NAME --tag-output ./prog
+#   scripts/run.sh --restarts 5 -np 4 ./train_gpt2 --train text.txt --out run --checkpoint-every 100
 #
-# Exit codes: that of mpirun; 2 for wrong arguments or a missing mpirun. Another MPI library's mpirun gets
-# the arguments as they are, without the settings and without the treatment of signals below.
+# Exit codes: that of mpirun; 2 for wrong arguments or a missing mpirun. With --restarts that of the last
+# start; 0 and 2 are never followed by a restart, nor is a stop by a signal. Another MPI library's mpirun
+# gets the arguments as they are, without the settings and without the treatment of signals below.
 #
 # Signals: SIGINT and SIGTERM to run.sh go to every rank of this machine, SIGHUP as SIGTERM. run.sh
 # then waits for the ranks as long as they need, and exits 0 if all of them do. SIGTERM to mpirun
-# counts as SIGTERM to run.sh, once. If a rank ends with an error or is killed, Open MPI ends the
-# other ranks within seconds, and run.sh exits with the code of the first one.
+# counts as SIGTERM to run.sh, once.
+#
+# If a rank ends with an error or is killed, the others have 5 s to report which rank is lost and to
+# write their files; then they get SIGTERM, and 5 s later SIGKILL, stopped ones too. run.sh exits with
+# the code of the first one. OMPI_MCA_odls_base_sigkill_timeout sets these seconds.
 #
 # From the environment: DEPS, the folder that scripts/setup.sh --prefix filled (default: ./deps of
 # the repository, if it exists). It is used if PATH has no mpirun. TMPDIR: a run keeps Open MPI's
-# temporary files there, in a folder of its own (default: /tmp). OMPI_MCA_* of Open MPI.
+# temporary files there, in a folder of its own (default: /tmp). OMPI_MCA_* of Open MPI. LLMC_SLOTS: see
+# --slots.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -35,18 +49,39 @@ usage_error() {
 # Prints a command as words for a shell and exits, with code 1 if that fails.
 print_command() { printf '%q ' "$@" && echo || exit 1; exit 0; }
 
-dry=0
+dry=0 np='' restarts=() elastic=0 slots=0
 while [ $# -gt 0 ]; do
   case $1 in
     --dry-run) dry=1 ;;
-    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit ;;
+    --elastic) elastic=1 restarts+=("$1") ;;
+    --restarts | --slots | --slots-command)
+      [ $# -ge 2 ] || usage_error "$1 needs a value"
+      [ "$1" = --slots-command ] || [[ $2 =~ ^[0-9]+$ ]] || usage_error "$1 '$2': this is not a whole number"
+      [ "$1" = --restarts ] || slots=1
+      restarts+=("$1" "$2")
+      shift ;;
+    -np)
+      [ -z "$np" ] || break
+      [[ ${2-} =~ ^[1-9][0-9]*$ ]] || usage_error "-np '${2-}': the number of ranks must be a whole number of at least 1"
+      np=$2
+      shift ;;
+    -h | --help)
+      [ -z "$np" ] || break
+      sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
+      exit ;;
     *) break ;;
   esac
   shift
 done
-[ "${1-}" = -np ] || usage_error "give the number of ranks first: -np N"
-[[ ${2-} =~ ^[1-9][0-9]*$ ]] || usage_error "-np '${2-}': the number of ranks must be a whole number of at least 1"
-[ $# -ge 3 ] || usage_error "give the program to run after -np $2"
+[ -n "$np" ] || usage_error "give the number of ranks first: -np N"
+[ $# -ge 1 ] || usage_error "give the program to run after -np $np"
+[[ $elastic -eq 0 || " ${restarts[*]} " == *" --restarts "* ]] || usage_error "--elastic needs --restarts N"
+[ $slots -eq 0 ] || [ $elastic -eq 1 ] || usage_error "--slots and --slots-command need --elastic"
+if [ $dry -eq 0 ] && [ ${#restarts[@]} -gt 0 ]; then
+  command -v python3 >/dev/null || usage_error "--restarts needs python3"
+  exec python3 "$root/scripts/restarts.py" "${restarts[@]}" -np "$np" -- "$@"
+fi
+set -- -np "$np" "$@"
 
 # ---- the launcher ---------------------------------------------------------------------------
 deps=${DEPS:-}
@@ -92,12 +127,14 @@ command -v ssh >/dev/null || command -v rsh >/dev/null || settings+=("OMPI_MCA_p
 # signal blocked it keeps running, and the ranks, for which it unblocks all signals, get the signal
 # from here. The shell starts background jobs with SIGQUIT ignored, so that is undone as well.
 guard=('--default-signal=QUIT' '--block-signal=INT,TERM,HUP')
+# If a rank fails, Open MPI waits this many seconds before SIGTERM, and again before SIGKILL.
+sigkill_timeout=5
 if ! env "${guard[@]}" true 2>/dev/null; then
-  # GNU coreutils before 8.31. Open MPI waits this many seconds before SIGTERM, and again before
-  # SIGKILL; also when a rank fails.
+  # GNU coreutils before 8.31: mpirun ends the ranks after a signal too, and they need time to save.
   guard=()
-  settings+=("OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-12}")
+  sigkill_timeout=12
 fi
+settings+=("OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-$sigkill_timeout}")
 
 # Runs of one user share a folder for temporary files. Open MPI 4 fails if another run, which ends,
 # removes the folder at the wrong moment (its issue 8510), so each run gets one of its own.
@@ -167,15 +204,43 @@ forward() {
   kill -s KILL "$pid" 2>/dev/null
 }
 
+# Whether mpirun has children that have not ended.
+has_children() {
+  local file child children word
+  for file in /proc/"$pid"/task/*/children; do
+    children=()
+    read -r -a children <"$file"
+    for child in "${children[@]}"; do
+      word=
+      read -r -d '' word <"/proc/$child/cmdline"
+      [ -z "$word" ] || return 0
+    done
+  done 2>/dev/null
+  return 1
+}
+
+# After a failure, mpirun waits its full time even if no rank is left. It sleeps second by second, and
+# SIGCHLD, which has no other effect, ends such a second.
+wake_mpirun() {
+  local i
+  for ((i = 0; i < 100; ++i)); do
+    kill -s CHLD "$pid" 2>/dev/null || return
+    sleep 0.02
+  done
+}
+
 # Looks after mpirun twice per second, and reports a signal to it as SIGUSR1. If run.sh is killed, the
 # ranks get SIGTERM.
 watch() {
-  local parent reported=0
+  local parent reported=0 idle=0
   trap '' INT TERM HUP
   while kill -0 "$pid" 2>/dev/null; do
     read -r _ _ _ parent _ <"/proc/$BASHPID/stat"
     [ "$parent" = $$ ] || { signal_ranks TERM; break; }
     [ $reported -eq 1 ] || ! mpirun_has_signal || { reported=1; kill -s USR1 $$; }
+    ! has_children || idle=-1
+    idle=$((idle + 1))
+    [ $idle -ne 2 ] || wake_mpirun
     sleep 0.5
   done
   while kill -0 "$pid" 2>/dev/null; do sleep 0.5; done

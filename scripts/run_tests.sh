@@ -32,6 +32,9 @@ if [ -n "${SANITIZE:-}" ]; then
   export TSAN_OPTIONS="history_size=2:${TSAN_OPTIONS:-}"
 fi
 
+# Ranks that wait for a failed one need not be given the time of a user's run.
+export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-1}
+
 # Each seed decides differently where the manual of PTX leaves something open.
 seeds=()
 if [ -n "${PTX:-}" ]; then
@@ -277,6 +280,8 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
     script agreement_programs test/test_agreement_programs.py "$out" ${case_filter:+"$case_filter"}
     script nccl_ranks test/test_nccl_ranks.py "$out" ${case_filter:+"$case_filter"}
     script run_script test/test_run_script.py ${case_filter:+"$case_filter"}
+    script restarts test/test_restarts.py ${case_filter:+"$case_filter"}
+    script restart_programs test/test_restart_programs.py "$out" ${case_filter:+"$case_filter"}
     script prepare test/test_prepare.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_program test/test_tokenize_program.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_pipes test/test_tokenize_pipes.py "$out" ${case_filter:+"$case_filter"}

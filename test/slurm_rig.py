@@ -82,7 +82,7 @@ class Slurm:
             (self.folder / name).mkdir(parents=True)
         root = unpack(self.folder)
         plugins = next(root.rglob("auth_none.so")).parent
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "OMPI_", "PMI"))}
+        self.environment = {key: value for key, value in os.environ.items() if key == "OMPI_MCA_odls_base_sigkill_timeout" or not key.startswith(("SLURM_", "OMPI_", "PMI"))}
         self.environment |= {"SLURM_CONF": str(self.folder / "slurm.conf"), "LD_LIBRARY_PATH": str(plugins),
                              "PATH": f"{root}/usr/bin:{os.environ['PATH']}", "OPENBLAS_NUM_THREADS": "1"}
         self.programs = {name: next((root / "usr/sbin").glob(name + "*")) for name in ("slurmctld", "slurmd", "slurmstepd")}

@@ -242,7 +242,8 @@ def test_tokens_per_step_stay_with_other_ranks(program):
     messages = mpirun(program, 8, *run, "--batch-size", 1)[1]
     expect("resume: --grad-accum was" not in messages and "resume: --batch-size was 2, it is 1 now\n" in messages, messages)
     messages = mpirun(program, 2, *run, "--grad-accum", 2)[1]
-    expect(f"resume: steps had {step} tokens and now have 32\n" in messages, messages)
+    expect(f"resume: steps had {step} tokens and now have 32, on 2 instead of 8 data-parallel ranks; --total-batch-tokens "
+           f"{step} keeps them\n" in messages, messages)
     program.run(*run)  # --grad-accum has replaced the tokens per step
     expect(new_steps(program, "run.jsonl", 6) == [step] * 2 + [32] * 2 + [16] * 2, new_steps(program, "run.jsonl", 6))
 
@@ -250,19 +251,26 @@ def test_tokens_per_step_stay_with_other_ranks(program):
 def test_tokens_per_step_that_change_are_reported(program):
     run = ["--out", "run", "--resume", "--stop-after", 1]
     program.run(*SIZES, *QUIET, "--steps", 20, "--grad-accum", 4, "--log", "run.jsonl", *run)
-    for ranks, more, old, new in ((2, [], 64, 128), (4, ["--tp", 2], None, None), (4, ["--tp", 1], 128, 256),
-                                  (2, ["--grad-accum", 8], None, None)):
+    for ranks, more, old, new, keeps in ((2, [], 64, 128, 64), (4, ["--tp", 2], None, None, None), (3, ["--tp", 1], 128, 192, None),
+                                         (4, [], 192, 256, 192), (2, ["--grad-accum", 8], None, None, None)):
         messages = mpirun(program, ranks, *run, *more)[1]
-        note = f"resume: steps had {old} tokens and now have {new}\n"
+        note = f"resume: steps had {old} tokens and now have {new}, on {ranks} instead of "
+        expect(not old or re.search(re.escape(note) + r"\d data-parallel ranks" +
+                                    (f"; --total-batch-tokens {keeps} keeps them" if keeps else "") + "\n", messages), messages)
         expect(note in messages if old else "resume: steps had" not in messages, messages)
         expect("resume: --ranks was" in messages or ranks == 4, messages)
     notes = [line["resumed"] for line in program.log("run.jsonl") if "resumed" in line]
-    expect("steps had 64 tokens and now have 128" in notes, notes)
+    expect("steps had 64 tokens and now have 128, on 2 instead of 1 data-parallel ranks; --total-batch-tokens 64 keeps them" in notes,
+           notes)
+    # A total that is typed again names all numbers that are possible, next to another total.
+    messages = mpirun(program, 3, *run, "--total-batch-tokens", 256, code=2)[1]
+    expect("--total-batch-tokens 256 is not a multiple of --batch-size x --seq-len x ranks = 2 x 8 x 3 = 48\n" in messages and
+           "hint: use a multiple, such as 240, or use one of 1, 2, 4, 8, 16 ranks\n" in messages, messages)
     # A checkpoint of an older program, which recorded no ranks, has no old number to report.
     path = max((program.folder / "run").glob("step_*")) / "manifest.json"
     reseal(path, {'"--ranks": 2,': ""})
     messages = program.run(*run).stderr
-    expect("resume: from run/step_000005" in messages and "steps had" not in messages, messages)
+    expect("resume: from run/step_000006" in messages and "steps had" not in messages, messages)
 
 
 if __name__ == "__main__":

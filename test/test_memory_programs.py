@@ -28,6 +28,21 @@ SIZES = "--layers 1 --heads 1 --channels 8 --context 16 --batch-size 2"
 FAST = "--peak-tflops 1"
 HEADING = """# What a resumed run takes from its checkpoint
 
+## Another number of ranks
+
+The order of the samples, the micro-batch and the losses do not depend on the number of ranks; the tokens per step may.
+
+- **`--total-batch-tokens` was typed**, now or earlier: the tokens per step stay, and `--grad-accum` changes. If the
+  ranks do not divide the micro-batches, the run is refused, and the error lists the numbers of ranks and the
+  `--batch-size` that are possible.
+- **It was not typed**: `--grad-accum` stays, so twice as many ranks have steps of twice as many tokens. One line
+  reports it: `steps had 192 tokens and now have 96, on 2 instead of 4 data-parallel ranks; --total-batch-tokens 192
+  keeps them`. To keep them, stop the run and resume it with that flag; without the last part, these ranks cannot.
+- **`scripts/run.sh --restarts N`** adds `--resume` after a failure, and with `--elastic` sets the number of ranks and
+  `--grad-accum`: [messages](../../scripts/README.md#restart-a-run-that-fails).
+
+## Cases
+
 Written by `python3 test/test_memory_programs.py build/host --table`, which runs each case. The run so far has
 `--steps 6 --lr 0.01 --log run/log.jsonl` and has done 3 steps on `text.txt`. The test also checks that the next
 checkpoint records the same value as before for every flag except those in the third column.

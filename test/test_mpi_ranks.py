@@ -17,6 +17,7 @@ from runner import Skip, expect, run_tests  # noqa: E402
 
 RUN = Path(__file__).resolve().parent.parent / "scripts" / "run.sh"
 LAUNCHER_PREFIXES = ("OMPI_", "PMI", "SLURM_")
+KEPT = "OMPI_MCA_odls_base_sigkill_timeout"  # run_tests.sh sets it
 
 
 class Program:
@@ -25,7 +26,7 @@ class Program:
 
     def start(self, command, **more):
         environment = {key: value for key, value in os.environ.items()
-                       if not key.startswith(LAUNCHER_PREFIXES) and key not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+                       if (key == KEPT or not key.startswith(LAUNCHER_PREFIXES)) and key not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
         return subprocess.run([str(word) for word in command], env={**environment, **more}, capture_output=True, text=True,
                               timeout=100, stdin=subprocess.DEVNULL)
 

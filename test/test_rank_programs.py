@@ -23,11 +23,12 @@ RUN = ROOT / "scripts/run.sh"
 # A tiny eps would turn differences of rounding into steps of +-lr.
 TRAIN = [*with_flags(TINY, layers=3, heads=2, channels=16, batch_size=2), *QUIET, "--eps", 1e-4, "--seed", 5]
 LAUNCHER_PREFIXES = ("OMPI_", "PMI", "SLURM_")
+KEPT = "OMPI_MCA_odls_base_sigkill_timeout"  # run_tests.sh sets it
 SECONDS_TO_END = 100  # a run that takes longer does not end; a busy machine takes some
 
 
 def environment():
-    return {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER_PREFIXES)}
+    return {key: value for key, value in os.environ.items() if key == KEPT or not key.startswith(LAUNCHER_PREFIXES)}
 
 
 def launch(program, ranks, *arguments, **more):
@@ -315,6 +316,27 @@ def test_the_mesh_is_printed_without_a_run(program):
     tensor = ["--tp", 2, "--shard-group", 2]
     expect(program.run("--print-mesh", "--ranks", 8, *tensor).stdout == MESH_8_2_2, "8 ranks planned")
     expect(mpirun(program, 8, "--print-mesh", *tensor)[0] == MESH_8_2_2, "8 ranks started")
+
+
+def test_links_are_checked_before_a_run_and_change_nothing(program):
+    run = [*TRAIN, "--steps", 2, "--tp", 2]
+    mpirun(program, 4, *run, "--log", "whole.jsonl")
+    messages = mpirun(program, 4, *run, "--check-links", "--log", "run.jsonl")[1]
+    for line in (*(rf"rank {rank} +[0-9.]+ [GT]FLOP/s +\S+, .+" for rank in range(4)),
+                 *(rf"ranks {i}-{j} +[0-9.]+ us +[0-9.e+-]+ GB/s" for i in range(4) for j in range(i + 1, 4)),
+                 r"all 4 ranks +[0-9.]+ us +[0-9.e+-]+ GB/s"):
+        expect(len(re.findall(rf"^  {line}$", messages, re.MULTILINE)) == 1, f"{line}: {messages}")
+    expect(re.search(r"^(slow: rank|no device and no pair is more than 20% slower)", messages, re.MULTILINE), messages)
+    expect(messages.index("check of links") < messages.index("step 1/2"), messages)
+    record = next(line for line in program.log("run.jsonl") if "check_links" in line)
+    expect(record["step"] == 0 and record["check_pairs"] == "0-1 0-2 0-3 1-2 1-3 2-3", record)
+    expect(len(record["check_tflops_ranks"].split()) == 4 and min(map(float, record["check_pair_gb_per_s"].split())) > 0, record)
+    losses = [[line["loss"] for line in steps(program, log)] for log in ("run.jsonl", "whole.jsonl")]
+    expect(losses[0] == losses[1], losses)
+    messages = program.run(*TRAIN, "--steps", 1, "--check-links").stderr
+    expect(re.search(r"^  rank 0 +[0-9.]+ [GT]FLOP/s", messages, re.MULTILINE) and "all-reduce" not in messages, messages)
+    plan = program.run(*TRAIN, "--dry-run", "--check-links")
+    expect(plan.stdout == program.run(*TRAIN, "--dry-run").stdout and "check of links" not in plan.stderr, plan)
 
 
 def test_a_resumed_mesh_has_groups_that_divide_its_ranks(program):

@@ -61,14 +61,14 @@ def require_open_mpi():
 class Ranks:
     """Three ranks that scripts/run.sh starts in a folder of their own, as a process group of their own."""
 
-    def __init__(self, folder, seconds_to_save=SECONDS_TO_SAVE, ending="save"):
+    def __init__(self, folder, seconds_to_save=SECONDS_TO_SAVE, ending="save", **more):
         self.folder = folder
         self.temporary = folder / "temporary"
         self.temporary.mkdir(parents=True)
         (folder / "rank.py").write_text(RANK)
         self.output = open(folder / "output", "w+")
         self.process = subprocess.Popen([str(RUN), "-np", "3", sys.executable, "rank.py", str(seconds_to_save), ending],
-                                        cwd=folder, env=environment(TMPDIR=str(self.temporary)), stdin=subprocess.DEVNULL,
+                                        cwd=folder, env=environment(TMPDIR=str(self.temporary), **more), stdin=subprocess.DEVNULL,
                                         stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
         self.wait_for(lambda: len(self.files("ready")) == 3)
 
@@ -155,11 +155,34 @@ def test_every_run_has_a_folder_for_temporary_files_and_removes_it(folder):
 def test_a_rank_that_fails_or_is_killed_ends_all(folder):
     require_open_mpi()
     # The others need longer to save than end() waits, and the failed rank is not there to save with them.
-    failing, killed = Ranks(folder / "fail", 1000, "fail"), Ranks(folder / "kill", 1000)
+    more = {"OMPI_MCA_odls_base_sigkill_timeout": "1"}
+    failing, killed = Ranks(folder / "fail", 1000, "fail", **more), Ranks(folder / "kill", 1000, **more)
     os.kill(int(killed.files("ready")[".2"]), signal.SIGKILL)
     for ranks, expected in ((failing, 7), (killed, 128 + signal.SIGKILL)):
         code, output = ranks.end()
         expect(code == expected and not ranks.alive(), (code, expected, ranks.alive(), output))
+
+
+def test_ranks_have_five_seconds_after_a_failure_and_stopped_ones_end_too(folder):
+    require_open_mpi()
+    saving, stuck = Ranks(folder / "saving", 0), Ranks(folder / "stuck", 1000)
+    begin = time.monotonic()
+    for ranks in (saving, stuck):
+        os.kill(int(ranks.files("ready")[".0"]), signal.SIGSTOP)
+        os.kill(int(ranks.files("ready")[".2"]), signal.SIGKILL)
+    code, output = saving.end()
+    expect(code == 128 + signal.SIGKILL and time.monotonic() - begin > 4.5 and not saving.alive(), (code, output))
+    expect(saving.files("saved")[".1"] == "SIGTERM", (saving.files("saved"), output))
+    code, output = stuck.end()
+    expect(code == 128 + signal.SIGKILL and not stuck.alive() and not stuck.files("saved"), (code, output))
+    expect(9 < time.monotonic() - begin < 20, time.monotonic() - begin)
+
+
+def test_a_failure_without_other_ranks_ends_at_once(folder):
+    require_open_mpi()
+    begin = time.monotonic()
+    result = run("-np", 3, "sh", "-c", "exit 3", TMPDIR=str(folder))
+    expect(result.returncode == 3 and time.monotonic() - begin < 4, (result, time.monotonic() - begin))
 
 
 def test_options_of_mpirun_and_arguments_are_passed_on(folder):
@@ -243,8 +266,10 @@ def test_a_user_overrides_the_settings(folder):
     expect("OMPI_MCA_mpi_yield_when_idle=1" in words, words)
     place = words.index("--bind-to")
     expect(words[place:] == ["--bind-to", "none", "-np", "2", "--bind-to", "core", "prog"], words)
-    result = run("--dry-run", "-np", 2, "prog", script=script, OMPI_MCA_mpi_yield_when_idle="0", **more)
-    expect("OMPI_MCA_mpi_yield_when_idle=0" in result.stdout, result)
+    expect("OMPI_MCA_odls_base_sigkill_timeout=5" in words, words)
+    result = run("-np", 2, "--dry-run", "prog", script=script, OMPI_MCA_mpi_yield_when_idle="0",
+                 OMPI_MCA_odls_base_sigkill_timeout="9", **more)
+    expect("OMPI_MCA_mpi_yield_when_idle=0" in result.stdout and "sigkill_timeout=9" in result.stdout, result)
 
 
 def test_without_blocked_signals_open_mpi_waits_longer(folder):
@@ -263,7 +288,9 @@ def test_without_blocked_signals_open_mpi_waits_longer(folder):
 def test_wrong_words_are_reported(folder):
     for words, reason in (((), "give the number of ranks first"), (("prog", "-np", 2), "give the number of ranks first"),
                           (("-np", 0, "prog"), "-np '0'"), (("-np", "two", "prog"), "-np 'two'"),
-                          (("-np", 2), "give the program")):
+                          (("-np", 2), "give the program"), (("--restarts", "x", "-np", 2, "prog"), "--restarts 'x'"),
+                          (("--elastic", "-np", 2, "prog"), "--elastic needs --restarts"), (("-np", 2, "--restarts"), "needs a value"),
+                          (("--restarts", 2, "--slots", 3, "-np", 2, "prog"), "need --elastic")):
         result = run(*words)
         expect(result.returncode == 2 and reason in result.stderr and "--dry-run" in result.stderr, (words, result))
     result = run("--help")

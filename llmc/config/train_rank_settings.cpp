@@ -175,6 +175,13 @@ Settings<TrainProgram> zero_rows() {
        .fallback = 300.0,
        .range = between(2, 86400),
        .on_resume = OnResume::process},
+      {.flag = "--check-links",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.check_links); },
+       .help =
+           "before the run, measure the matrix products of each rank and the all-reduce of each "
+           "pair of ranks, print a table, and name those that are more than 20% slower than "
+           "the median",
+       .on_resume = OnResume::process},
       {.flag = "--verify-every",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.verify_every); },
        .unit = "STEPS",

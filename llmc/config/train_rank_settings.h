@@ -25,6 +25,7 @@ struct RankSettings {
   Value<std::int64_t> shard_group;            // ranks that divide one training state; 0: all
   Value<CommChoice> comm;
   Value<double> heartbeat_timeout, comm_timeout;  // seconds
+  Value<bool> check_links;                        // measure devices and links before the run
   Value<std::int64_t> verify_every;               // steps; 0: never
   Value<bool> print_mesh, dry_run;
   Value<double> gpu_memory;  // GiB, for --dry-run; 0: not given

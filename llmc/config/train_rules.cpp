@@ -40,24 +40,35 @@ std::int64_t default_grad_accum(const TrainResolution& r) {
 
 namespace {
 
+// "use one of 1, 2, 4 ranks, or use one of 1, 2 as --batch-size": what divides the tokens of a step
+// if the other numbers stay. Empty if nothing does.
+std::string dividing_numbers(const TrainResolution& r, std::int64_t total) {
+  const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
+  const std::int64_t ranks = data_ranks_of(r);
+  std::string text;
+  if (total % (B * T) == 0) {
+    text += divisors_hint(total / (B * T));
+    text += divisor_flags(r).empty() ? " ranks" : " data-parallel ranks";
+  }
+  if (total % (T * ranks) == 0) {
+    text += (text.empty() ? "" : ", or ") + divisors_hint(total / (T * ranks)) + " as --batch-size";
+  }
+  return text;
+}
+
 // Throws that a resumed run cannot keep the tokens per step of its checkpoint.
 [[noreturn]] void refuse_recorded_total(const TrainResolution& r, std::int64_t total) {
   const std::int64_t B = r.config.batch.batch_size, T = r.config.batch.seq_len;
   const std::int64_t ranks = data_ranks_of(r);
   const bool plain = divisor_flags(r).empty();
-  std::string hint;
-  if (total % (B * T) == 0) {
-    hint += divisors_hint(total / (B * T)) + (plain ? " ranks" : " data-parallel ranks") + ", or ";
-  }
-  if (total % (T * ranks) == 0) {
-    hint += divisors_hint(total / (T * ranks)) + " as --batch-size, or ";
-  }
+  const std::string numbers = dividing_numbers(r, total);
   fail_usage("the run has --total-batch-tokens " + std::to_string(total) +
                  ", which is not a multiple of --batch-size x --seq-len x " +
                  (plain ? "ranks = " : "data-parallel ranks = ") + std::to_string(B) + " x " +
                  std::to_string(T) + " x " + std::to_string(ranks) + " = " +
                  std::to_string(B * T * ranks),
-             hint + "give --grad-accum or --total-batch-tokens for steps of another size");
+             numbers + (numbers.empty() ? "" : ", or ") +
+                 "give --grad-accum or --total-batch-tokens for steps of another size");
 }
 
 }  // namespace
@@ -77,12 +88,14 @@ std::optional<SettingValue> implied_grad_accum(const TrainResolution& r) {
   if (!typed) refuse_recorded_total(r, *total);
   const bool several = ranks > 1;
   const std::string name = divisor_flags(r).empty() ? "ranks" : "data-parallel ranks";
+  const std::string numbers = several ? dividing_numbers(r, *total) : "";
   fail_usage("--total-batch-tokens " + std::to_string(*total) +
                  " is not a multiple of --batch-size x --seq-len" + (several ? " x " + name : "") +
                  " = " + std::to_string(B) + " x " + std::to_string(T) +
                  (several ? " x " + std::to_string(ranks) : "") + " = " + std::to_string(micro),
              "use a multiple, such as " +
-                 std::to_string(std::max<std::int64_t>(1, *total / micro) * micro));
+                 std::to_string(std::max<std::int64_t>(1, *total / micro) * micro) +
+                 (numbers.empty() ? "" : ", or ") + numbers);
 }
 
 void check_step_tokens(const TrainResolution& r) {

@@ -22,6 +22,7 @@
 #include "llmc/plan/schedule_dump.h"
 #include "llmc/train/checkpoint/shared_disk.h"
 #include "llmc/train/rule.h"
+#include "llmc/train/run/check_links.h"
 #include "llmc/train/run/initial_state.h"
 #include "llmc/train/run/interruption_text.h"
 #include "llmc/train/run/run_output.h"
@@ -47,6 +48,7 @@ Trainer::Trainer(const RunConfig& config, RunData data, std::optional<RecordedRu
       evaluator_(config_, data_, runner_->evaluation(), exchange, stop_),
       checkpointer_(config_, data_, *runner_, resumed_, exchange) {
   // Measured before allocate(), because measuring needs memory that the model uses afterwards.
+  if (config.ranks.check_links) measure_links(world);
   if (config.training()) measure_peak();
   planned_memory_ = allocate(*runner_, config.batch.grad_accum, exchange);
   set_initial_state(*runner_, config_, resumed_.has_value(), exchange);
@@ -96,6 +98,7 @@ void Trainer::train_locked(LogLock& log_lock, Interruption& interruption, RunSta
                     mfu_meter(), data_.train->count(), last, exchange_, runner_->context().ranks);
   Progress& progress = reporter.progress();
   progress.log(run_record(position_, data_, resumed_, planned_memory_));
+  if (links_) progress.log(link_record(position_.step, *links_));
   for (const std::string& change : changes) {
     progress.record({{"step", position_.step}, {"resumed", change}}, "resume: " + change);
   }
@@ -144,6 +147,7 @@ void Trainer::evaluate_only() {
   if (!log.empty()) refuse_used_log(log);
   runner_->context().quantization.set(config_.quantized_pass(0));
   Progress progress(log, false, 0);
+  if (links_) progress.log(link_record(0, *links_));
   if (data_.validation) {
     const Evaluation result = evaluator_.evaluate(*data_.validation, 0, 0);
     require_uninterrupted();
@@ -165,6 +169,11 @@ void Trainer::measure_peak() {
     peak_.flops = runner_->measured_peak_flops();
   }
   peak_.flops = exchange_.broadcast(peak_.flops);
+}
+
+void Trainer::measure_links(World& world) {
+  links_ = check_links(world, exchange_, [this] { return runner_->measured_peak_flops(); });
+  Notice::print(link_report_text(*links_));
 }
 
 MfuMeter Trainer::mfu_meter() {

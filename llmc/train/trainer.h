@@ -22,6 +22,7 @@
 #include "llmc/train/checkpoint/checkpointer.h"
 #include "llmc/train/evaluator.h"
 #include "llmc/train/run/interruption.h"
+#include "llmc/train/run/link_report.h"
 #include "llmc/train/run/log_lock.h"
 #include "llmc/train/run/recorded_run.h"
 #include "llmc/train/run/run_data.h"
@@ -68,6 +69,9 @@ class Trainer {
   void measure_peak();
 
   MfuMeter mfu_meter();
+
+  // Measures devices and links, and prints them.
+  void measure_links(World& world);
 
   // All ranks call this together. Returns whether the run ends early.
   bool agree(const Progress& progress);
@@ -136,6 +140,7 @@ class Trainer {
   Control& control_;
   StopAgreement stop_;
   std::unique_ptr<TrainingRunner> runner_;
+  std::optional<LinkReport> links_;           // --check-links
   std::vector<std::int64_t> planned_memory_;  // bytes of each rank
   Evaluator evaluator_;
   Checkpointer checkpointer_;

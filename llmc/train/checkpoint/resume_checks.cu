@@ -101,9 +101,15 @@ std::string validation_note(const RunPosition& old, const RunPosition& current) 
          "are not comparable";
 }
 
-// The tokens of a step, on all ranks; empty if the settings are those of an older program, which
-// recorded fewer.
-std::optional<std::int64_t> tokens_per_step(const RunPosition& position) {
+// The recorded size of a step.
+struct StepSize {
+  std::int64_t micro_batch;  // tokens of a micro-batch of one data-parallel rank
+  std::int64_t data_ranks;
+  std::int64_t tokens;  // on all ranks
+};
+
+// Empty if the settings are those of an older program, which recorded fewer.
+std::optional<StepSize> step_size(const RunPosition& position) {
   const auto value = [&](const char* flag) -> std::optional<std::int64_t> {
     const auto entry = position.flags.find(flag);
     if (entry == position.flags.end()) return std::nullopt;
@@ -112,7 +118,23 @@ std::optional<std::int64_t> tokens_per_step(const RunPosition& position) {
   const auto B = value("--batch-size"), accum = value("--grad-accum"), ranks = value("--ranks");
   if (!B || !accum || !ranks) return std::nullopt;
   const std::int64_t divisor = value("--tp").value_or(1) * value("--pp").value_or(1);
-  return *B * *accum * position.T * (*ranks / std::max<std::int64_t>(1, divisor));
+  const std::int64_t micro_batch = *B * position.T;
+  const std::int64_t data_ranks = *ranks / std::max<std::int64_t>(1, divisor);
+  return StepSize{micro_batch, data_ranks, micro_batch * *accum * data_ranks};
+}
+
+// The note about a step of another size; empty if there is none to report. With another number of
+// data-parallel ranks, it names the flag that would keep the size.
+std::string step_size_note(const RunPosition& old, const RunPosition& current) {
+  const std::optional<StepSize> before = step_size(old), now = step_size(current);
+  if (!before || !now || before->tokens == now->tokens) return {};
+  std::string text = "steps had " + std::to_string(before->tokens) + " tokens and now have " +
+                     std::to_string(now->tokens);
+  if (before->data_ranks == now->data_ranks) return text;
+  text += ", on " + std::to_string(now->data_ranks) + " instead of " +
+          std::to_string(before->data_ranks) + " data-parallel ranks";
+  if (before->tokens % (now->micro_batch * now->data_ranks) != 0) return text;
+  return text + "; --total-batch-tokens " + std::to_string(before->tokens) + " keeps them";
 }
 
 // Begins a new stretch of the run's history if anything changed. A checkpoint of an older program
@@ -159,11 +181,8 @@ std::vector<std::string> adapt_position(RunPosition& position, const RunPosition
                     "continues at sequence " + std::to_string(samples));
     position.samples = samples;
   }
-  const auto old_step = tokens_per_step(position);
-  const auto new_step = tokens_per_step(current);
-  if (old_step && new_step && old_step != new_step) {
-    notes.push_back("steps had " + std::to_string(*old_step) + " tokens and now have " +
-                    std::to_string(*new_step));
+  if (const std::string note = step_size_note(position, current); !note.empty()) {
+    notes.push_back(note);
   }
   const std::vector<std::string> flags = changed_settings(position.flags, current.flags);
   notes.insert(notes.end(), flags.begin(), flags.end());
