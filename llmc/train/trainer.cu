@@ -266,7 +266,7 @@ void Trainer::run_step(Reporter& reporter, TrainStep& step) {
   // The loss of a step is that of the weights before its update.
   if (has_targets) checkpointer_.observe_loss(position_, *loss_, position_.step - 1);
   const std::int64_t verify_every = config_.ranks.verify_every;
-  if (verify_every > 0 && position_.step % verify_every == 0) {
+  if (exchange_.ranks() > 1 && verify_every > 0 && position_.step % verify_every == 0) {
     check_replicas(runner_->state(), position_.step, *loss_, exchange_, runner_->stream());
   }
   Interruption::set_activity(RunActivity::between, position_.step);
