@@ -50,4 +50,21 @@ void Reporter::report_skipped(std::int64_t step, const StepResult& result) {
                 "tolerated");
 }
 
+void Reporter::report_slow_ranks(std::int64_t step, const RankNumbers& numbers) {
+  if (!exchange_.first() || exchange_.ranks() == 1) return;
+  std::vector<RankTimes> times;
+  for (const StepNumbers& rank : numbers.ranks()) times.push_back(rank_times(rank.phases));
+  for (const SlowRank& slow : slow_ranks_.add_step(times)) {
+    const RankPlace& place = places_[static_cast<std::size_t>(slow.rank)];
+    progress_.record({{"step", step},
+                      {"slow_rank", std::int64_t{slow.rank}},
+                      {"host", place.host},
+                      {"device", place.device},
+                      {"gpu", place.gpu},
+                      {"own_ms", slow.own},
+                      {"median_ms", slow.median}},
+                     slow_rank_text(slow, place));
+  }
+}
+
 }  // namespace llmc

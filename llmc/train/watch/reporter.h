@@ -6,13 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "llmc/comm/exchange.h"
+#include "llmc/comm/machines.h"
 #include "llmc/comm/ranks.h"
 #include "llmc/comm/step_numbers.h"
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
 #include "llmc/device/resource_usage.h"
+#include "llmc/train/run/describe_ranks.h"
 #include "llmc/train/run/stop_agreement.h"
 #include "llmc/train/run_position.h"
 #include "llmc/train/train_step.h"
@@ -20,6 +23,7 @@
 #include "llmc/train/watch/mfu.h"
 #include "llmc/train/watch/progress.h"
 #include "llmc/train/watch/rank_log.h"
+#include "llmc/train/watch/slow_ranks.h"
 #include "llmc/train/watch/step_profiler.h"
 
 namespace llmc {
@@ -28,6 +32,7 @@ class Reporter {
  public:
   // `flops` is that of the model, `mfu` has the peak of a rank's device. An epoch has
   // `epoch_samples` samples. The run ends at `last_step`. Only rank 0 writes a log and profiles.
+  // All ranks call this together.
   Reporter(const RunConfig& config, const FlopsPerToken& flops, MfuMeter mfu,
            std::int64_t epoch_samples, std::int64_t last_step, Exchange& exchange,
            const Ranks& ranks)
@@ -37,6 +42,8 @@ class Reporter {
         mfu_(std::move(mfu)),
         exchange_(exchange),
         ranks_(ranks),
+        places_(rank_places(exchange)),
+        slow_ranks_(ranks.mesh()),
         progress_(exchange.first() ? config.output.log : "", config.output.resume, last_step),
         profiler_(exchange.first() ? config.output.profile : 0, config.output.profile_out) {}
 
@@ -69,6 +76,7 @@ class Reporter {
     stop.settle(numbers.stops());
     report_skipped(position.step, result);
     progress_.step(record(position, result, numbers, usage));
+    report_slow_ranks(position.step, numbers);
     if (const auto profile = profiler_.end_step(stream)) progress_.note(*profile);
   }
 
@@ -92,6 +100,7 @@ class Reporter {
                     const RankNumbers& numbers, const ResourceUsage& usage);
 
   void report_skipped(std::int64_t step, const StepResult& result);
+  void report_slow_ranks(std::int64_t step, const RankNumbers& numbers);
 
   const RunConfig& config_;
   FlopsPerToken flops_;
@@ -99,6 +108,8 @@ class Reporter {
   MfuMeter mfu_;
   Exchange& exchange_;
   const Ranks& ranks_;
+  std::vector<RankPlace> places_;
+  SlowRanks slow_ranks_;
   Progress progress_;
   StepProfiler profiler_;
   ResourceMeter meter_;
