@@ -79,11 +79,12 @@ TEST_SUITE("slow_ranks") {
     CHECK(slow[0].rank == 1);
     CHECK(slow[0].own == doctest::Approx(110));
     CHECK(slow[0].median == doctest::Approx(80));
-    CHECK(slow_rank_text(slow[0], {.machine = "m", .host = "node7", .gpu = "0000:81:00.0",
-                                   .device = "NVIDIA H100"}) ==
+    CHECK(slow_rank_text(
+              slow[0],
+              {.machine = "m", .host = "node7", .gpu = "0000:81:00.0", .device = "NVIDIA H100"}) ==
           "rank 1 (node7, NVIDIA H100 at 0000:81:00.0) is slow: it computed 110.0 ms per step for "
           "20 steps, the median of ranks 0, 1 is 80.0 ms");
-    CHECK(slow_rank_text(slow[0], {.machine = "m", .host = "node7", .device = "a CPU"}).starts_with(
-        "rank 1 (node7) is slow: "));
+    CHECK(slow_rank_text(slow[0], {.machine = "m", .host = "node7", .device = "a CPU"})
+              .starts_with("rank 1 (node7) is slow: "));
   }
 }

@@ -254,14 +254,18 @@ void Trainer::run_step(Reporter& reporter, TrainStep& step) {
   Interruption::set_activity(RunActivity::step, position_.step + 1);
   bool has_targets = false;
   summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
-    reporter.step(position_, runner_->stream(), stop_, [&] {
+    const auto diagnose = [&](const StepResult& result) {
+      return step.diagnose(position_, result);
+    };
+    const auto run = [&] {
       const StepResult result = step.run(position_);
       stop_.begin_time_limit();
       loss_ = result.loss;  // for the model card, even if the log cannot be written
       has_targets = result.targets > 0;
       position_.history.back().add_step(result.tokens, result.learning_rate);
       return result;
-    });
+    };
+    reporter.step(position_, runner_->stream(), stop_, run, diagnose);
   });
   // The loss of a step is that of the weights before its update.
   if (has_targets) checkpointer_.observe_loss(position_, *loss_, position_.step - 1);

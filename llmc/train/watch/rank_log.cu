@@ -76,8 +76,7 @@ void append_usage(LogRecord& line, const RankNumbers& numbers, bool by_rank) {
 void append_times(LogRecord& line, const RankNumbers& numbers) {
   const auto append = [&](const char* key, double RankTimes::*time) {
     std::vector<double> values;
-    for (const StepNumbers& rank : numbers.ranks())
-      values.push_back(rank_times(rank.phases).*time);
+    for (const StepNumbers& rank : numbers.ranks()) values.push_back(rank_times(rank.phases).*time);
     line.emplace_back(key, text_of_ranks(values));
   };
   append("compute_ms_ranks", &RankTimes::compute);

@@ -61,10 +61,14 @@ std::vector<SlowRank> SlowRanks::add_step(const std::vector<RankTimes>& ranks) {
   return slow_ranks;
 }
 
+std::string place_text(const RankPlace& place) {
+  return place.host + (place.gpu.empty() ? "" : ", " + place.device + " at " + place.gpu);
+}
+
 std::string slow_rank_text(const SlowRank& slow, const RankPlace& place) {
-  const std::string gpu = place.gpu.empty() ? "" : ", " + place.device + " at " + place.gpu;
-  return "rank " + std::to_string(slow.rank) + " (" + place.host + gpu + ") is slow: it computed " +
-         number_text("%.1f ms", slow.own) + " per step for " + std::to_string(SlowRanks::kSlowSteps) + " steps, the median of " +
+  return "rank " + std::to_string(slow.rank) + " (" + place_text(place) +
+         ") is slow: it computed " + number_text("%.1f ms", slow.own) + " per step for " +
+         std::to_string(SlowRanks::kSlowSteps) + " steps, the median of " +
          rank_list(slow.compared) + number_text(" is %.1f ms", slow.median);
 }
 

@@ -51,13 +51,16 @@ class SlowRanks {
  private:
   struct State {
     bool is_slow = false;
-    int steps = 0;                // in a row that contradict is_slow
+    int steps = 0;               // in a row that contradict is_slow
     double own = 0, median = 0;  // sums over them
   };
 
   std::vector<std::vector<int>> groups_;  // of ranks with the same work
   std::vector<State> states_;             // of each rank
 };
+
+// "node07, NVIDIA H100 at 0000:81:00.0"; without a GPU only the host name.
+std::string place_text(const RankPlace& place);
 
 // "rank 3 (node07, NVIDIA H100 at 0000:81:00.0) is slow: ..."
 std::string slow_rank_text(const SlowRank& slow, const RankPlace& place);
