@@ -310,7 +310,7 @@ SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
-GROUP_train.cu       := adapters base_codes chat_model checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state text_classifier trainable trainable_ranks tour training zero
+GROUP_train.cu       := adapters base_codes chat_model checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order not_finite offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state text_classifier trainable trainable_ranks tour training zero
 GROUP_model.cu       := family merge_adapter scheduler scheduler_int8 scheduler_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
 GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm tcp_world embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint checkpoint_damage checkpoint_retention checkpoint_slices classifier_files huggingface llmc_model_file stored_names \
@@ -319,7 +319,7 @@ GROUP_text.cpp       := added_tokens base_log batches classification_metrics com
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report control eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
                         memory_limits worker_pool infer_settings interruption io_queue log_lock machines mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
-                        rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout suggestions task_thread tcp_bootstrap tcp_transport text_notices toy_language training_history
+                        rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout slow_ranks suggestions task_thread tcp_bootstrap tcp_transport text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 # DEVICE=ptx finds kernels by their names, so files that have some are not put into another namespace.

@@ -277,6 +277,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
     script pipeline_programs test/test_pipeline_programs.py "$out" ${case_filter:+"$case_filter"}
     script guard_programs test/test_guard_programs.py "$out" ${case_filter:+"$case_filter"}
     script finite_programs test/test_finite_programs.py "$out" ${case_filter:+"$case_filter"}
+    script watch_programs test/test_watch_programs.py "$out" ${case_filter:+"$case_filter"}
     script agreement_programs test/test_agreement_programs.py "$out" ${case_filter:+"$case_filter"}
     script nccl_ranks test/test_nccl_ranks.py "$out" ${case_filter:+"$case_filter"}
     script run_script test/test_run_script.py ${case_filter:+"$case_filter"}

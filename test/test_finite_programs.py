@@ -126,7 +126,7 @@ def check_diverging_run(run, folder):
     run(*SIZES, *QUIET, "--out", "run", "--steps", 30, "--stop-after", 4, *keep)
     expect({"step_000003", "step_000004"} <= set(names(folder)) and "step_000002" not in names(folder), names(folder))
     # The loss of step 5 is finite, its update is too large.
-    messages = run("--out", "run", "--resume", "--stop-after", 4, "--max-skipped", 50, *DIVERGE)
+    messages = run("--out", "run", "--resume", "--stop-after", 4, "--on-nan", "skip", "--max-skipped", 50, *DIVERGE)
     kept = "the loss is not finite: run/step_000004, the newest checkpoint from before, is kept"
     expect(messages.count(kept) == 1, messages)
     expect([name for name in names(folder) if "step" in name] == ["step_000004", "step_000005", "step_000008"], names(folder))
@@ -154,7 +154,7 @@ def test_a_loss_that_becomes_nan_removes_no_good_checkpoint(program):
 def test_a_signal_saves_although_the_loss_is_nan(program):
     run = ["--out", "run", "--checkpoint-every", 1, "--keep-checkpoints", 2]
     program.run(*SIZES, *QUIET, *run, "--steps", 10 ** 9, "--stop-after", 3)
-    process = start(program, [*run, "--resume", "--max-skipped", 5000, *DIVERGE])
+    process = start(program, [*run, "--resume", "--on-nan", "skip", "--max-skipped", 5000, *DIVERGE])
     wait_for(process, "is kept")
     process.send_signal(signal.SIGTERM)
     messages = finish(process)
@@ -192,7 +192,7 @@ def check_refused_save(run, folder, more=()):
     """An update of this size makes weights infinite at once, or larger than the dtype can hold."""
     run(*SIZES, *QUIET, "--out", "run", "--steps", 30, "--stop-after", 2, "--checkpoint-every", 1, *more)
     rate, problem = (1e6, "too large for fp16") if "fp16" in more else (1e39, "not finite")
-    messages = run("--out", "run", "--resume", "--lr", rate, "--warmup", 0, "--grad-clip", 0, code=1)
+    messages = run("--out", "run", "--resume", "--lr", rate, "--warmup", 0, "--grad-clip", 0, "--on-nan", "skip", code=1)
     error = re.search(r"train_gpt2: .*step 3 is not saved: tensor \S+: element \[[\d, ]+\] is \S+, (.*)\n  hint: (.*)\n", messages)
     expect(error and error[1] == problem, messages)
     expect(error[2].startswith("run/step_000002 is kept; to continue from it, remove later checkpoints"), messages)

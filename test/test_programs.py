@@ -358,7 +358,7 @@ def test_outputs_of_another_run_are_not_overwritten(program):
 
 
 def test_a_diverging_run_stops(program):
-    result = program.train("--steps", 60, "--lr", "1e30", "--warmup", 0, "--grad-clip", 0, "--max-skipped", 3,
+    result = program.train("--steps", 60, "--lr", "1e30", "--warmup", 0, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 3,
                            "--eval-every", 0, "--sample-every", 0, "--log", "run.jsonl", code=1)
     expect("3 updates in a row were skipped" in result.stderr, result.stderr[-500:])
     expect(program.log("run.jsonl")[-1]["step"] < 60, "the run did not stop")

@@ -192,8 +192,8 @@ TEST_SUITE("rank state") {
       const char* text;
     };
     for (const Fault& fault :
-         {Fault{3, 1, 3, 2, "rank 2 and rank 0 differ in the weights of wpe"},
-          Fault{4, 3, 2, 3, "rank 3 and rank 1 differ in the weights of wpe"}}) {
+         {Fault{3, 1, 3, 2, "rank 2 differs from the majority, ranks 0, 1, in the weights of wpe"},
+          Fault{4, 3, 2, 3, "rank 1 and rank 3 differ in the weights of wpe"}}) {
       CAPTURE(fault.text);
       const std::string error = complaint([&] {
         run_thread_ranks(fault.ranks, [&](World& world) {
@@ -216,7 +216,7 @@ TEST_SUITE("rank state") {
                        rank.stream());
       });
     });
-    CHECK(contains(error, "rank 1 and rank 0 differ in the loss"));
+    CHECK(contains(error, "rank 0 and rank 1 differ in the loss"));
   }
 
   TEST_CASE("each bucket is reduced before the backward pass of the next block") {

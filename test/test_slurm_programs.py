@@ -107,7 +107,7 @@ def test_jobs_that_are_not_requeued(program):
             expect(slurm.wait_for_end(job) == (end, 0), output(program, f"one_node-{job}.log"))
             return output(program, f"one_node-{job}.log")
 
-        text = run("--out", "bad", "--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, end="FAILED")
+        text = run("--out", "bad", "--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 1, end="FAILED")
         expect("exit code 1, status failed" in text, text)
         # The status is that of an earlier start, which was stopped.
         program.run(*ONE_BATCH, "--steps", 5, "--stop-after", 2, "--out", "stale")
@@ -128,7 +128,7 @@ def test_codes_of_srun(program):
 
         srun(0, "--steps", 1)
         srun(0, "--steps", 10 ** 8, "--stop-after-minutes", 1e-6)
-        srun(1, "--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1)
+        srun(1, "--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 1)
         srun(2, "--steps", 1, "--lr", -1)
 
 

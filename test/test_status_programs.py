@@ -104,7 +104,7 @@ def test_a_signal_before_the_first_step_and_a_second_signal(program):
 
 
 def test_a_failed_run_has_the_error(program):
-    program.train("--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, "--out", "run", code=1)
+    program.train("--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 1, "--out", "run", code=1)
     value = expect_status(program, status="failed", exit_code=1)
     expect("updates in a row were skipped" in value["reason"] and "hint: " in value["reason"], value)
     expect(0 < value["step"] < 9, value)
@@ -259,7 +259,7 @@ def test_a_killed_rank_leaves_running(program):
 
 
 def test_an_error_of_all_ranks(program):
-    messages = mpirun(program, 2, *ENDLESS, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, "--out", "run", code=1)[1]
+    messages = mpirun(program, 2, *ENDLESS, "--lr", 1e30, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 1, "--out", "run", code=1)[1]
     expect(messages.count("updates in a row were skipped") == 1, messages)
     expect("updates in a row were skipped" in expect_status(program, status="failed", exit_code=1)["reason"], messages)
 

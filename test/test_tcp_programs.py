@@ -160,7 +160,7 @@ def test_ranks_that_mpi_starts_can_communicate_over_tcp(program):
     mpirun(program, 3, *TRAIN, "--steps", 2, "--comm", "tcp", "--log", "tcp.jsonl")
     losses = [[line["loss"] for line in steps(program, log)] for log in ("mpi.jsonl", "tcp.jsonl")]
     expect(len(losses[0]) == 2 and losses[0] == losses[1], losses)
-    messages = mpirun(program, 3, *TRAIN, "--comm", "tcp", "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, code=1)[1]
+    messages = mpirun(program, 3, *TRAIN, "--comm", "tcp", "--lr", 1e30, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 1, code=1)[1]
     expect(messages.count("updates in a row were skipped") == 1, messages)
 
 
@@ -177,7 +177,7 @@ def test_an_error_on_one_rank_ends_all_and_is_printed_once(program):
                                   "--steps", 10 ** 9], program.folder)
     messages = "".join(result.messages)
     expect(result.codes == [1, 1, 1] and messages.count("train_gpt2: ") == 1 and "train_gpt2: rank 1: " in messages, result)
-    result = train(program, 3, "--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, codes=1)
+    result = train(program, 3, "--steps", 9, "--lr", 1e30, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 1, codes=1)
     expect("".join(result.messages).count("updates in a row were skipped") == 1, result)
 
 

@@ -225,7 +225,7 @@ def test_an_error_on_one_tensor_rank_ends_all_and_is_printed_once(program):
     expect(result.returncode == 1, result)
     expect(result.stderr.count("train_gpt2: rank 3: ") == 1 and "text.txt" in result.stderr, result)
     # All ranks meet this error.
-    messages = mpirun(program, 2, *MODEL, "--tp", 2, "--steps", 2, "--lr", 1e30, "--grad-clip", 0, "--max-skipped", 1, code=1)[1]
+    messages = mpirun(program, 2, *MODEL, "--tp", 2, "--steps", 2, "--lr", 1e30, "--grad-clip", 0, "--on-nan", "skip", "--max-skipped", 1, code=1)[1]
     expect(messages.count("updates in a row were skipped") == 1 and "train_gpt2: 1 updates" in messages, messages)
 
 

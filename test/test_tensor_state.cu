@@ -251,16 +251,16 @@ TEST_SUITE("tensor state") {
     };
     for (const Fault& fault :
          {Fault{layout_of(4, 4), 2, "h.1.ln_2.weight",
-                "rank 2 and rank 0 differ in the weights of h.1.ln_2"},
+                "rank 2 differs from the majority, ranks 0, 1, 3, in the weights of h.1.ln_2"},
           Fault{layout_of(4, 2, 1, 2, true), 3, "h.0.mlp.c_fc.weight",
-                "rank 3 and rank 1 differ in the weights of h.0.mlp.c_fc.weight"},
+                "rank 1 and rank 3 differ in the weights of h.0.mlp.c_fc.weight"},
           Fault{layout_of(4, 2, 3, 2), 3, "wpe.weight",
-                "rank 3 and rank 2 differ in the weights of wpe"},
+                "rank 2 and rank 3 differ in the weights of wpe"},
           // The embedding and the head have wte; a layer is on one pipeline rank.
           Fault{with_pipeline(layout_of(4, 2), 2), 3, "wte.weight",
-                "rank 3 and rank 1 differ in the weights of wte"},
+                "rank 1 and rank 3 differ in the weights of wte"},
           Fault{with_pipeline(layout_of(8, 1, 2, 2), 2), 7, "h.7.ln_1.weight",
-                "rank 7 and rank 4 differ in the weights of h.7.ln_1"}}) {
+                "rank 7 differs from the majority, ranks 4 to 6, in the weights of h.7.ln_1"}}) {
       CAPTURE(fault.text);
       const std::string error = complaint([&] {
         on_ranks<float>(fault.layout, kVocabulary, [&](Rank<float>& rank) {

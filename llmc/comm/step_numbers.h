@@ -18,6 +18,7 @@ namespace llmc {
 struct StepNumbers {
   std::int64_t stop = 0;         // StopAgreement::own()
   std::uint64_t token_hash = 0;  // StepResult::token_hash
+  std::int64_t applied = 1;      // whether this rank applied the update, or had nothing to learn
   std::int64_t comm_bytes = 0;   // that the rank sent since the step before
   // Of them, those in its tensor group, those to ranks of its pipeline, and those in its other
   // groups: of the gradients, the weights, the norm and the loss, and of the values of files.

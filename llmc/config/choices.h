@@ -66,6 +66,10 @@ enum class KeepBestBy { loss, macro_f1 };
 // own, while training continues.
 enum class SaveMode { sync, async };
 
+// After a step whose loss or gradient is not finite, when its cause is reported: the run ends, or
+// it skips the update.
+enum class OnNan { stop, skip };
+
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.
 enum class CacheDtype { fp32, bf16, fp16, int8 };
 
@@ -86,6 +90,9 @@ inline constexpr std::array<const char*, 3> choice_names(Recompute) {
 }
 inline constexpr std::array<const char*, 2> choice_names(OptimizerOn) {
   return {"device", "cpu"};
+}
+inline constexpr std::array<const char*, 2> choice_names(OnNan) {
+  return {"stop", "skip"};
 }
 inline constexpr std::array<const char*, 2> choice_names(SaveMode) {
   return {"sync", "async"};

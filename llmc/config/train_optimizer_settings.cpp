@@ -141,6 +141,13 @@ Settings<TrainProgram> optimizer_rows() {
        .changes_results = true,
        .on_resume = OnResume::noted,
        .special = {.condition = {"--dtype", {"fp16"}}}},
+      {.flag = "--on-nan",
+       .field = [](auto& s) -> decltype(auto) { return (s.output.on_nan); },
+       .help = "what to do after a step whose loss or gradient is not finite, when a second run of "
+               "its micro-batches has found the operation and the rank: stop ends the run without "
+               "a save; skip skips the update and continues; an fp16 overflow that lowers the "
+               "loss scale only skips",
+       .fallback = SettingValue("stop")},
       {.flag = "--max-skipped",
        .field = [](auto& s) -> decltype(auto) { return (s.output.max_skipped); },
        .unit = "STEPS",

@@ -184,8 +184,9 @@ Settings<TrainProgram> output_rows() {
                    .relocate = relocate_path}},
       {.flag = "--log-ranks",
        .field = [](auto& s) -> decltype(auto) { return (s.output.log_ranks); },
-       .help = "log the CPU, GPU and memory use of each rank in every step: cpu_percent_ranks, "
-               "gpu_util_ranks, host_mem_mb_ranks and gpu_mem_mb_ranks",
+       .help = "log the times and the CPU, GPU and memory use of each rank in every step: "
+               "compute_ms_ranks, wait_ms_ranks, data_ms_ranks, cpu_percent_ranks, gpu_util_ranks, "
+               "host_mem_mb_ranks and gpu_mem_mb_ranks",
        .required_flags = {"--log"},
        .on_resume = OnResume::process},
       {.flag = "--profile",

@@ -38,7 +38,8 @@ struct OutputSettings {
   Value<bool> resume;
   Value<std::int64_t> stop_after;    // steps after which this process stops; 0: no limit
   Value<double> stop_after_minutes;  // age of the process at which it stops; 0: no limit
-  Value<std::int64_t> max_skipped;   // consecutive skipped updates at which the run fails
+  Value<OnNan> on_nan;
+  Value<std::int64_t> max_skipped;  // consecutive skipped updates at which the run fails
   Value<std::string> log;
   Value<bool> log_ranks;        // log the use of CPU, GPU and memory of each rank
   Value<std::int64_t> profile;  // number of steps to profile; 0: none

@@ -186,8 +186,12 @@ Settings<TrainProgram> zero_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.verify_every); },
        .unit = "STEPS",
        .help = "steps between checks that all ranks hold equal copies of the loss, the weights and "
-               "the optimizer state; a difference ends the run; 0 disables the checks",
-       .fallback = 0,
+               "the optimizer state; a difference ends the run and names the ranks; a check reads "
+               "the whole state once; 0 disables the checks",
+       .fallback = {"100 with several ranks, else 0",
+                    [](const Resolution<TrainProgram>& r) {
+                      return SettingValue(std::int64_t{r.facts.ranks > 1 ? 100 : 0});
+                    }},
        .range = at_least(0)},
   };
 }

@@ -13,6 +13,7 @@
 #include "llmc/device/phase_clock.h"
 #include "llmc/nn/adapter_buffers.h"
 #include "llmc/nn/fake_quantization.h"
+#include "llmc/nn/output_observer.h"
 #include "llmc/nn/tensor_group.h"
 #include "llmc/offload/transfers.h"
 #include "llmc/ops/gemm/matmul.h"
@@ -35,6 +36,7 @@ struct Context {
   TensorGroup tensor{ranks};      // the ranks that compute each layer together
   FakeQuantization quantization;  // what passes quantize in quantization-aware training
   AdapterBuffers adapters;
+  OutputReports outputs;  // of layers, for a check of every operation
 
   // The transfers of offloaded state; the first call creates them.
   Transfers& transfers() {

@@ -40,6 +40,7 @@ class Embedding {
     if (context.quantization.pass().weights) scales = quantized_.scales(context);
     embedding_forward<T>(partial, batch.tokens, weight_values(wte_, context), wpe_.matrix(),
                          batch.T, slice_, context.stream, batch.first_position, scales);
+    context.outputs.rows("embedding forward", wte_.spec().name, partial, context.stream);
     context.tensor.reduce(out, partial, context.stream);
   }
 
@@ -51,10 +52,14 @@ class Embedding {
       const In<T, 2> all = context.tensor.gather<T>(d_out, batch.rows(), context.stream);
       token_embedding_backward<T>(wte_.matrix_gradient(), all, batch.buckets, slice_,
                                   context.stream);
+      context.outputs.sum("embedding backward", wte_.spec().name, wte_.matrix_gradient(),
+                          context.stream);
     }
     position_embedding_backward<T>(wpe_.matrix_gradient(), d_out,
                                    context.tensor.rows_of_rank(batch.rows()).first, batch.T,
                                    context.stream);
+    context.outputs.sum("embedding backward", wpe_.spec().name, wpe_.matrix_gradient(),
+                        context.stream);
   }
 
  private:

@@ -103,6 +103,7 @@ class Linear {
     Context& context = pass.context;
     const In<T, 2> all = context.tensor.gather<T>(inp, out.shape[0], context.stream);
     product_.forward(scale_ ? saved.unscaled : out, all, bias().vector(), context);
+    report_rows("linear forward", scale_ ? saved.unscaled : out, context);
     if (scale_) scale_forward(out, saved.unscaled, context);
     if (!lora_) return;
     const Tensor<T, 2> hidden = of_rank(saved.hidden);
@@ -129,13 +130,17 @@ class Linear {
     Tensor<T, 2> partial = d_inp;
     if (has_input) partial = context.tensor.partial_sums(d_inp, rows);
     product_.backward(partial, bias().vector_gradient(), d_product, factor, context);
+    report_backward(partial, bias().vector_gradient(), context);
     if (lora_) {
       const Tensor<T, 2> d_hidden = context.adapters.hidden<T>(rows, lora_->rank());
       lora_->project_gradient(d_hidden, d_out, pass);
       lora_->add_gradient_of_b(of_rank(saved.hidden), d_out, pass);
       if (has_input) lora_->add_input_gradient(partial, d_hidden, 0, pass);
     }
-    if (has_input) context.tensor.reduce(d_inp, partial, stream);
+    if (has_input) {
+      context.tensor.reduce(d_inp, partial, stream);
+      report_sum_over_ranks(d_inp, context);
+    }
     if (lora_) {
       const Tensor<T, 2> d_hidden = summed_hidden(rows, pass);
       lora_->add_gradient_of_a(d_hidden, inp, pass.rows.first, pass);
@@ -171,7 +176,9 @@ class Linear {
     const bool adds_bias = context.tensor.first();  // once in the sum over ranks
     // In a quantized pass, each rank scales its own partial sums: all ranks have the same scales.
     product_.forward(partial, factor, adds_bias ? bias().vector() : Tensor<const T, 1>{}, context);
+    report_rows("linear forward", partial, context);
     context.tensor.reduce(out, partial, stream);
+    report_sum_over_ranks(out, context);
     if (!lora_) return;
     const Tensor<T, 2> hidden = of_rank(saved.hidden);
     const bool is_spread = context.tensor.spreads_rows();
@@ -186,6 +193,8 @@ class Linear {
     Context& context = pass.context;
     const std::int64_t rows = inp.shape[0];
     bias_gradient<T>(bias().vector_gradient(), d_out, context.scratch, context.stream);
+    context.outputs.sum("bias gradient", bias().spec().name, bias().vector_gradient(),
+                        context.stream);
     if (lora_) lora_->add_gradient_of_b(of_rank(saved.hidden), d_out, pass);
     // The vector's gradient needs that of the scaled input.
     Tensor<T, 2> d_factor = d_inp;
@@ -195,6 +204,7 @@ class Linear {
     const In<T, 2> factor = reads_input ? product_.factor(inp, context) : inp;
     const In<T, 2> all = context.tensor.gather<T>(d_out, rows, context.stream);
     product_.backward(d_factor, {}, all, factor, context);
+    report_backward(d_factor, {}, context);
     if (scale_) scale_backward(d_factor, d_factor, inp, context);
     if (lora_) {
       const Tensor<T, 2> d_hidden = context.adapters.hidden<T>(rows, lora_->rank());
@@ -219,10 +229,31 @@ class Linear {
   void scale_forward(Tensor<T, 2> out, In<T, 2> inp, Context& context) const {
     channel_scale_forward<T>(out, inp, scale_->vector(), first_scaled(inp.shape[1]),
                              context.stream);
+    context.outputs.rows("channel scale", scale_->spec().name, out, context.stream);
   }
   void scale_backward(Tensor<T, 2> d_inp, In<T, 2> d_out, In<T, 2> inp, Context& context) const {
     channel_scale_backward<T>(d_inp, scale_->vector_gradient(), d_out, inp, scale_->vector(),
                               first_scaled(inp.shape[1]), context.scratch, context.stream);
+    context.outputs.rows("channel scale gradient", scale_->spec().name, d_inp, context.stream);
+    context.outputs.sum("channel scale gradient", scale_->spec().name, scale_->vector_gradient(),
+                        context.stream);
+  }
+
+  // ---- reports to the observer of outputs ----
+
+  void report_rows(const char* operation, const Tensor<T, 2>& rows, Context& context) const {
+    context.outputs.rows(operation, weight().spec().name, rows, context.stream);
+  }
+  void report_sum_over_ranks(const Tensor<T, 2>& sum, Context& context) const {
+    if (context.tensor.ranks() > 1) report_rows("sum over tensor ranks", sum, context);
+  }
+  void report_backward(const Tensor<T, 2>& d_inp, const Tensor<float, 1>& d_bias,
+                       Context& context) const {
+    const OutputReports& outputs = context.outputs;
+    outputs.sum("bias gradient", bias().spec().name, d_bias, context.stream);
+    outputs.sum("linear weight gradient", weight().spec().name, weight().matrix_gradient(),
+                context.stream);
+    report_rows("linear input gradient", d_inp, context);
   }
 
   LinearProduct<T> product_;

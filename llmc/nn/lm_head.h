@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "llmc/device/rows.h"
 #include "llmc/nn/context.h"
@@ -35,6 +36,7 @@ class LmHead {
   LmHead(const ParameterTable& table, ParameterSource& source)
       : slice_(rows_of_rank(table, table.head())),
         weight_(table, table.head().name, source),
+        name_(table.head().block == kEmbeddingBlock ? "lm_head.weight" : table.head().name),
         quantized_(weight_, ScaleAxis::rows) {}
 
   // Reserves what quantized passes need. The layer must not move afterwards.
@@ -111,6 +113,7 @@ class LmHead {
     });
     group.reduce(d_hidden, partial, stream);
     sum_losses(loss.sum, losses, loss.scale, stream);
+    context.outputs.sum("sum of losses", name_, loss.sum, stream);
   }
 
  private:
@@ -149,6 +152,7 @@ class LmHead {
                         row_range(hidden, first, count),
                         row_range(targets, first, count)};
       logits(chunk.logits, chunk.hidden, context);
+      context.outputs.rows("logits", name_, chunk.logits, context.stream, first);
       use(chunk);
     }
   }
@@ -173,11 +177,18 @@ class LmHead {
     if (context.tensor.ranks() == 1) {
       fused_classifier<T>(chunk.logits, chunk.losses, chunk.targets, loss.scale, slice_.end, stream,
                           loss.factor);
+      report_classifier(chunk, context);
       return;
     }
     classifier_from_statistics<T>(chunk.logits, chunk.losses, chunk.targets,
                                   statistics(buffers, chunk, context), loss.scale, slice_, stream,
                                   loss.factor);
+    report_classifier(chunk, context);
+  }
+
+  void report_classifier(const Chunk& chunk, Context& context) const {
+    context.outputs.rows("classifier", name_, chunk.losses, context.stream, chunk.first);
+    context.outputs.rows("classifier", name_, chunk.logits, context.stream, chunk.first);
   }
 
   // Adds to the gradient of the weight, then writes d_hidden (count, C).
@@ -189,6 +200,7 @@ class LmHead {
       const ProfileScope scope("logits weight gradient", context.stream);
       matmul(d_weight, d_logits, Transpose::yes, chunk.hidden, Transpose::no, 1.0f, kNoBias,
              context.gemm, context.stream);
+      context.outputs.sum("logits weight gradient", name_, d_weight, context.stream);
     }
     const ProfileScope scope("logits input gradient", context.stream);
     const Tensor<const T, 2> weight = context.quantization.pass().weights
@@ -196,10 +208,12 @@ class LmHead {
                                           : weight_values(weight_, context);
     matmul(d_hidden, d_logits, Transpose::no, weight, Transpose::no, 0.0f, kNoBias, context.gemm,
            context.stream);
+    context.outputs.rows("logits input gradient", name_, d_hidden, context.stream, chunk.first);
   }
 
   VocabularySlice slice_;
   Parameter<T> weight_;
+  std::string name_;  // in reports
   QuantizedWeight<T> quantized_;
 };
 

@@ -32,6 +32,7 @@ class Norm {
                Context& context) const {
     layernorm_forward<T>(out, statistics.mean, statistics.rstd, inp, weight_.vector(),
                          bias_.vector(), epsilon_, context.stream);
+    context.outputs.rows("layernorm forward", weight_.spec().name, out, context.stream);
   }
 
   // sum (rows, C) = residual + branch, and out (rows, C) is the normalised sum.
@@ -39,6 +40,8 @@ class Norm {
                    In<T, 2> residual, In<T, 2> branch, Context& context) const {
     residual_layernorm_forward<T>(sum, out, statistics.mean, statistics.rstd, residual, branch,
                                   weight_.vector(), bias_.vector(), epsilon_, context.stream);
+    context.outputs.rows("residual layernorm forward", weight_.spec().name, sum, context.stream);
+    context.outputs.rows("residual layernorm forward", weight_.spec().name, out, context.stream);
   }
 
   // Writes out (rows, C) again, with the same bits, from inp (rows, C), or the sum of
@@ -47,6 +50,7 @@ class Norm {
               Context& context) const {
     layernorm_output<T>(out, inp, statistics.mean, statistics.rstd, weight_.vector(),
                         bias_.vector(), context.stream);
+    context.outputs.rows("layernorm output", weight_.spec().name, out, context.stream);
   }
 
   // Writes d_inp (rows, C): the gradient through the norm, plus d_residual if that has data.
@@ -57,6 +61,11 @@ class Norm {
     layernorm_backward<T>(d_inp, weight_.vector_gradient(), bias_.vector_gradient(), d_out, inp,
                           statistics.mean, statistics.rstd, weight_.vector(), d_residual,
                           context.scratch, context.stream);
+    const OutputReports& outputs = context.outputs;
+    outputs.rows("layernorm backward", weight_.spec().name, d_inp, context.stream);
+    outputs.sum("layernorm backward", weight_.spec().name, weight_.vector_gradient(),
+                context.stream);
+    outputs.sum("layernorm backward", bias_.spec().name, bias_.vector_gradient(), context.stream);
   }
 
   // Normalises the input of a product in inference.

@@ -45,6 +45,7 @@ class SelfAttention {
       standard_attention_forward<T>(out, log_sum_exp(a, pass), probabilities(a, pass), qkv, heads_,
                                     pass.batch.doc_start, stream, dropout, scale_);
     }
+    pass.context.outputs.rows("attention forward", layer_, a.attention, stream);
   }
 
   // Writes the probabilities of standard attention again, from a.qkv.
@@ -73,6 +74,7 @@ class SelfAttention {
                                      pass.batched(a.attention), log_sum_exp(a, pass), heads_,
                                      context.scratch, context.stream, dropout, scale_);
     }
+    context.outputs.rows("attention backward", layer_, d_qkv, context.stream);
   }
 
   // (B, NH, T): the logarithm of each row's softmax denominator.

@@ -91,6 +91,15 @@ class OptimizerStep {
     gradients_->begin_step(micro_batches, norm_->own_sums(), stream);
   }
 
+  // Computes the gradient norm, and whether it and the loss (1) are finite; see global_norm.h.
+  void measure_gradients(const OptimizerOptions& options, const Tensor<float, 1>& loss,
+                         Stream& stream) {
+    const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_->kept().tensor()));
+    const Tensor<const float, 1> partials = norm_->partial_sums(*gradients_, stream);
+    finish_global_norm(state_.data, partials.data, partials.size(),
+                       static_cast<float>(options.grad_clip), loss.data, stream);
+  }
+
   // Unscales, clips and applies the gradients, unless they or the loss (1) are not finite. Blocks
   // are in the order of a forward pass.
   void apply(const OptimizerOptions& options, double learning_rate, const Tensor<float, 1>& loss,
@@ -115,14 +124,6 @@ class OptimizerStep {
   }
 
  private:
-  void measure_gradients(const OptimizerOptions& options, const Tensor<float, 1>& loss,
-                         Stream& stream) {
-    const ProfileScope scope("gradient norm", stream, memory_traffic(gradients_->kept().tensor()));
-    const Tensor<const float, 1> partials = norm_->partial_sums(*gradients_, stream);
-    finish_global_norm(state_.data, partials.data, partials.size(),
-                       static_cast<float>(options.grad_clip), loss.data, stream);
-  }
-
   const Bucket& bucket_of(int block) const {
     return layout_.trainable_buckets()[static_cast<std::size_t>(block)];
   }

@@ -9,6 +9,8 @@
 // receiver needs a slot for each gradient that it has not received yet.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -59,6 +61,15 @@ class PipelineRunner {
       pass.kind == PassKind::forward ? forward(pass.stage, pass.micro_batch)
                                      : backward(pass.stage, pass.micro_batch);
     }
+  }
+
+  // Whether the gradient of the residual stream is finite where the last backward pass ended.
+  bool left_finite_gradient() {
+    std::vector<T> values(static_cast<std::size_t>(last_gradient_.size()));
+    copy_to_host(values.data(), static_cast<const T*>(last_gradient_.data), last_gradient_.size(),
+                 stream());
+    stream().synchronize();
+    return std::ranges::all_of(values, [](T value) { return std::isfinite(to_float(value)); });
   }
 
   // Records when passes begin and end, from the next step on. `begin` is the time 0 of each step.
@@ -141,6 +152,7 @@ class PipelineRunner {
                                batches_->options(micro_batch));
     });
     mark(Phase::other);
+    last_gradient_ = gradient;
     if (number > pipeline_.first_backward) send_gradient(gradient, rows);
     slots_[slot].stage = -1;
     release_batch(micro_batch, in_use);
@@ -233,6 +245,7 @@ class PipelineRunner {
   std::vector<Slot> slots_;
   std::vector<std::int64_t> sent_gradients_;  // number of the last message of each buffer; 0: none
   std::size_t next_gradient_ = 0;             // buffer
+  Tensor<T, 2> last_gradient_{};              // of the residual stream, in the workspace
   const StepBatches* batches_ = nullptr;      // of the present step
   PhaseClock* clock_ = nullptr;
   std::int64_t num_read_ = 0;  // micro-batches

@@ -58,6 +58,9 @@ class RunState : public LoadableWeights {
   virtual void begin_step(Stream& stream, std::int64_t micro_batches = 1) = 0;
   // Call after the step's last micro-batch: gradients and loss become sums over all ranks.
   virtual void finish_gradients(Stream& stream) = 0;
+  // Writes the numbers of the latest step into the optimizer state: the norm of the gradients, and
+  // whether it and the loss are finite. apply_gradients() does so as well.
+  virtual void measure_gradients(const OptimizerOptions& options, Stream& stream) = 0;
   // Unscales, clips and applies the gradients. If they or the loss are not finite, it only counts a
   // skipped update and adjusts the loss scale.
   virtual void apply_gradients(const OptimizerOptions& options, double learning_rate,

@@ -32,6 +32,7 @@ class TrainingEngine final : public TrainingRunner {
   void run_passes(const StepBatches& batches, PhaseClock* clock) override {
     passes_.run(batches, clock);
   }
+  bool left_finite_gradient() override { return passes_.left_finite_gradient(); }
   void time_passes(const Event* begin) override { passes_.time_passes(begin); }
   std::vector<TimedPass> timed_passes() override { return passes_.timed_passes(); }
 

@@ -35,6 +35,9 @@ class TrainingRunner {
   // Runs all passes of a step on this rank. Adds to the gradients and to the loss. `clock` times
   // data, forward and backward passes; null: nothing is timed.
   virtual void run_passes(const StepBatches& batches, PhaseClock* clock) = 0;
+  // Whether the gradient that the last backward pass of this rank left in its workspace is finite.
+  // Waits for it.
+  virtual bool left_finite_gradient() = 0;
   // Records when passes begin and end, from the next step on. `begin` is the time 0 of each step.
   virtual void time_passes(const Event* begin) = 0;
   // The passes of the last step with their times in milliseconds. Waits for them.

@@ -90,6 +90,10 @@ class TrainingState final : public RunState {
     kept_.gradients().finish();
   }
 
+  void measure_gradients(const OptimizerOptions& options, Stream& stream) override {
+    kept_.optimizer().measure_gradients(options, kept_.loss(), stream);
+  }
+
   void apply_gradients(const OptimizerOptions& options, double learning_rate,
                        Stream& stream) override {
     const ProfileScope scope("optimizer", stream);

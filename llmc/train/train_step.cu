@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 
@@ -40,6 +41,7 @@ StepResult TrainStep::run(RunPosition& position) {
   if (result.targets > 0) {
     state.begin_step(stream, config_.batch.grad_accum);
     run_passes(position, result);
+    copy_on_device(own_loss_.data(), static_cast<const float*>(state.loss().data), 1, stream);
     state.finish_gradients(stream);
     clock_.mark(Phase::optimizer, stream);
     state.apply_gradients(config_.optimizer, result.learning_rate, stream);
@@ -82,19 +84,79 @@ std::int64_t TrainStep::count_targets() {
 }
 
 void TrainStep::run_passes(const RunPosition& position, StepResult& result) {
-  RunState& state = runner_.state();
   const auto next = [&] { return next_item(result).prepared; };
-  const auto options = [&](std::int64_t index) {
-    return PassOptions{.dropout = config_.dropout_rates(),
-                       .seed = config_.seed,
-                       .step = position.step,
-                       .first_sample = position.samples + first_in_step(index)};
+  const auto options = [&](std::int64_t index) { return pass_options(position, index); };
+  runner_.run_passes({.count = config_.batch.grad_accum,
+                      .next = next,
+                      .options = options,
+                      .loss = loss_options(result)},
+                     &clock_);
+}
+
+PassOptions TrainStep::pass_options(const RunPosition& position, std::int64_t index) const {
+  return {.dropout = config_.dropout_rates(),
+          .seed = config_.seed,
+          .step = position.step,
+          .first_sample = position.samples + first_in_step(index)};
+}
+
+LossOptions TrainStep::loss_options(const StepResult& result) const {
+  const RunState& state = runner_.state();
+  return {.scale = 1.0f / static_cast<float>(result.targets),
+          .sum = state.loss(),
+          .factor = state.loss_scale()};
+}
+
+NotFinite TrainStep::diagnose(const RunPosition& position, const StepResult& result) {
+  RunState& state = runner_.state();
+  Stream& stream = runner_.stream();
+  float own_loss = 0;
+  copy_to_host(&own_loss, static_cast<const float*>(own_loss_.data()), 1, stream);
+  stream.synchronize();
+  const bool was_finite = std::isfinite(own_loss) && runner_.left_finite_gradient();
+  // A skipped update may have lowered the loss scale.
+  const OptimizerState after = state.optimizer_state(stream);
+  OptimizerState before = after;
+  before.loss_scale = after.step_loss_scale;
+  state.set_optimizer_state(before, stream);
+  RunPosition start = position;
+  start.step -= 1;
+  start.samples -= config_.global_batch();
+  FiniteCheck check(runner_.context().tensor);
+  state.begin_step(stream, config_.batch.grad_accum);
+  run_passes_again(start, result, check);
+  state.finish_gradients(stream);
+  state.measure_gradients(config_.optimizer, stream);
+  const bool is_finite = state.optimizer_state(stream).finite != 0;
+  state.set_optimizer_state(after, stream);
+  return check.agree(exchange_.any(is_finite), was_finite, exchange_);
+}
+
+void TrainStep::run_passes_again(const RunPosition& before, const StepResult& result,
+                                 FiniteCheck& check) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> shapes;  // of the micro-batches
+  const auto next = [&] {
+    const auto index = std::ssize(shapes);
+    Batch batch = samples_.batch(before.samples + first_in_step(index), config_.batch.batch_size);
+    shapes.emplace_back(batch.B, batch.T);
+    return prepare(std::move(batch));
   };
-  const LossOptions loss = {.scale = 1.0f / static_cast<float>(result.targets),
-                            .sum = state.loss(),
-                            .factor = state.loss_scale()};
-  runner_.run_passes(
-      {.count = config_.batch.grad_accum, .next = next, .options = options, .loss = loss}, &clock_);
+  const auto options = [&](std::int64_t index) {
+    const auto [B, T] = shapes[static_cast<std::size_t>(index)];
+    check.begin_micro_batch(index, B, T);
+    return pass_options(before, index);
+  };
+  struct Observation {
+    OutputReports& outputs;
+    ~Observation() { outputs.observe(nullptr); }
+  };
+  const Observation observation{runner_.context().outputs};
+  observation.outputs.observe(&check);
+  runner_.run_passes({.count = config_.batch.grad_accum,
+                      .next = next,
+                      .options = options,
+                      .loss = loss_options(result)},
+                     nullptr);
 }
 
 TrainStep::Item TrainStep::next_item(StepResult& result) {

@@ -21,10 +21,12 @@
 #include "llmc/device/phase_clock.h"
 #include "llmc/io/data/batches.h"
 #include "llmc/models/batch_stage.h"
+#include "llmc/nn/pass_options.h"
 #include "llmc/ops/optimizer/optimizer_state.h"
 #include "llmc/parallel/training_runner.h"
 #include "llmc/pipeline/timeline.h"
 #include "llmc/train/run_position.h"
+#include "llmc/train/watch/finite_check.h"
 
 namespace llmc {
 
@@ -71,6 +73,11 @@ class TrainStep {
   // Runs the step after `position` and advances the position by one step.
   StepResult run(RunPosition& position);
 
+  // Runs the passes of the last step again, which ended at `position` with a loss or gradient that
+  // is not finite, and checks every operation. Changes nothing that a later step reads. All ranks
+  // call this together.
+  NotFinite diagnose(const RunPosition& position, const StepResult& result);
+
  private:
   struct Item {
     PreparedBatch prepared;
@@ -86,7 +93,15 @@ class TrainStep {
   // needs. Only samples with masked targets are counted one by one.
   std::int64_t count_targets();
 
+  // The options of passes of micro-batch `index` of the step after `position`.
+  PassOptions pass_options(const RunPosition& position, std::int64_t index) const;
+
+  LossOptions loss_options(const StepResult& result) const;
+
   void run_passes(const RunPosition& position, StepResult& result);
+
+  // The passes of diagnose().
+  void run_passes_again(const RunPosition& before, const StepResult& result, FiniteCheck& check);
 
   // The next micro-batch of the step, counted in its result.
   Item next_item(StepResult& result);
@@ -100,6 +115,7 @@ class TrainStep {
   Exchange& exchange_;
   SampleSource samples_;
   PhaseClock clock_;
+  Buffer<float> own_loss_{1};  // the loss of this rank's passes, before the sum over ranks
   bool times_passes_ = false;
   Event step_begin_;
   std::deque<Item> step_batches_;           // of this step, if they were read to count targets

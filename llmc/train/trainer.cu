@@ -267,19 +267,23 @@ void Trainer::run_step(Reporter& reporter, TrainStep& step) {
   Interruption::set_activity(RunActivity::step, position_.step + 1);
   bool has_targets = false;
   summary_.step_seconds += timed(reporter.progress().eta(), WorkKind::step, [&] {
-    reporter.step(position_, runner_->stream(), stop_, [&] {
+    const auto diagnose = [&](const StepResult& result) {
+      return step.diagnose(position_, result);
+    };
+    const auto run = [&] {
       const StepResult result = step.run(position_);
       stop_.begin_time_limit();
       loss_ = result.loss;  // for the model card, even if the log cannot be written
       has_targets = result.targets > 0;
       position_.history.back().add_step(result.tokens, result.learning_rate);
       return result;
-    });
+    };
+    reporter.step(position_, runner_->stream(), stop_, run, diagnose);
   });
   // The loss of a step is that of the weights before its update.
   if (has_targets) checkpointer_.observe_loss(position_, *loss_, position_.step - 1);
   const std::int64_t verify_every = config_.ranks.verify_every;
-  if (verify_every > 0 && position_.step % verify_every == 0) {
+  if (exchange_.ranks() > 1 && verify_every > 0 && position_.step % verify_every == 0) {
     check_replicas(runner_->state(), position_.step, *loss_, exchange_, runner_->stream());
   }
   Interruption::set_activity(RunActivity::between, position_.step);

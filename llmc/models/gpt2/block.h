@@ -66,6 +66,7 @@ class Block {
     forward_to_activation(a, branch, attend, pass);
     mlp_c_proj_.forward(branch, a.gelu, a.mlp_adapter, pass);
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::mlp));
+    context.outputs.rows("dropout", layer_, branch, context.stream);
     return {a.residual_mid, branch};
   }
 
@@ -78,6 +79,7 @@ class Block {
       attention_.restore_probabilities(a, pass);
       ln_2_.output(a.ln_2, a.residual_mid, a.ln_2_statistics, context);
       activation_forward<T>(a.gelu, a.fc, activation_, context.stream);
+      context.outputs.rows("activation forward", layer_, a.gelu, context.stream);
     } else if (a.recompute == Recompute::full) {
       if (a.input_piece.data != nullptr) {
         context.tensor.gather_pieces<T>(a.input, a.input_piece, context.stream);
@@ -140,9 +142,11 @@ class Block {
     }
     attention_c_proj_.forward(branch, a.attention, a.attention_adapter, pass);
     pass.drop(branch, branch_dropout(pass.options, layer_, Branch::attention));
+    context.outputs.rows("dropout", layer_, branch, context.stream);
     ln_2_.forward_sum(a.residual_mid, a.ln_2, a.ln_2_statistics, a.input, branch, context);
     c_fc_.forward(a.fc, a.ln_2, a.c_fc_adapter, pass);
     activation_forward<T>(a.gelu, a.fc, activation_, context.stream);
+    context.outputs.rows("activation forward", layer_, a.gelu, context.stream);
   }
 
   void mlp_backward(const BlockActivations<T>& a, const Workspace<T>& work,
@@ -155,6 +159,7 @@ class Block {
     mlp_c_proj_.backward(if_needed(d_fc, needed_.hidden), d_branch, a.gelu, a.mlp_adapter, pass);
     if (!needed_.hidden) return;
     activation_backward<T>(d_fc, d_fc, a.fc, activation_, context.stream);
+    context.outputs.rows("activation backward", layer_, d_fc, context.stream);
     c_fc_.backward(if_needed(d_btc, needed_.mlp_input), d_fc, a.ln_2, a.c_fc_adapter, pass);
     if (!needed_.mlp_input) return;
     ln_2_.backward(d_residual, d_btc, a.residual_mid, a.ln_2_statistics, d_residual, context);
@@ -190,6 +195,7 @@ class Block {
     const Dropout dropout = branch_dropout(pass.options, layer_, branch);
     if (!dropout.enabled()) return d_residual;
     pass.drop(buffer, d_residual, dropout);
+    pass.context.outputs.rows("dropout", layer_, buffer, pass.context.stream);
     return buffer;
   }
 

@@ -161,6 +161,7 @@ class Gpt2 {
     const ProfileScope scope("forward", context.stream);
     const Pass pass(batch, options, context);
     const RankRows& rows = pass.rows;
+    context.outputs.begin_pass(false);
     source_.forward_begins();
     Residual<T> x{stage_input(saved, rows), {}};
     if (stage.embedding) embed(stage_input(saved, rows), stage, pass);
@@ -176,7 +177,10 @@ class Gpt2 {
       source_.release(layer_block(l));
     }
     const Tensor<T, 2> out = saved.residual_out(rows);
-    if (!stage.head) return residual_add<T>(out, x.sum, x.branch, context.stream);
+    if (!stage.head) {
+      residual_add<T>(out, x.sum, x.branch, context.stream);
+      return context.outputs.rows("residual add", stage.end - 1, out, context.stream);
+    }
     source_.acquire(final_block());
     ln_f_.forward_sum(out, saved.final_hidden(rows), saved.final_statistics(rows), x.sum, x.branch,
                       context);
@@ -189,6 +193,7 @@ class Gpt2 {
                 const LossOptions& loss, Context& context, const PassOptions& options = {}) {
     const Pass pass(batch, options, context);
     const RankRows& rows = pass.rows;
+    context.outputs.begin_pass(true);
     source_.backward_begins();
     if (stage.head) head_backward(stage, saved, loss, pass);
     const ProfileScope scope("backward", context.stream);

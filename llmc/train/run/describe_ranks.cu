@@ -28,15 +28,19 @@ std::string mesh_line(const RunConfig& run) {
 
 }  // namespace
 
-void describe_ranks(const RunConfig& run, Exchange& exchange) {
-  if (exchange.ranks() == 1) return;
+std::vector<RankPlace> rank_places(Exchange& exchange) {
   RankPlace own = own_place(device_properties().name);
   own.gpu = device_bus_id();
   std::vector<RankPlace> places;
   for (const std::string& text : exchange.gather_texts(pack_place(own))) {
     places.push_back(unpack_place(text));
   }
-  Notice::print(machines_text(places));
+  return places;
+}
+
+void describe_ranks(const RunConfig& run, Exchange& exchange) {
+  if (exchange.ranks() == 1) return;
+  Notice::print(machines_text(rank_places(exchange)));
   Notice::print(mesh_line(run));
 }
 

@@ -12,6 +12,7 @@
 #include "llmc/base/number_text.h"
 #include "llmc/device/phase_clock.h"
 #include "llmc/train/watch/rank_log.h"
+#include "llmc/train/watch/slow_ranks.h"
 
 namespace llmc {
 
@@ -69,6 +70,18 @@ void append_usage(LogRecord& line, const RankNumbers& numbers, bool by_rank) {
     if (memory_by_rank) append_ranks(line, numbers, memory);
   }
   if (by_rank) append_ranks(line, numbers, kGpuUtilisation);
+}
+
+// The times of each rank, as texts.
+void append_times(LogRecord& line, const RankNumbers& numbers) {
+  const auto append = [&](const char* key, double RankTimes::*time) {
+    std::vector<double> values;
+    for (const StepNumbers& rank : numbers.ranks()) values.push_back(rank_times(rank.phases).*time);
+    line.emplace_back(key, text_of_ranks(values));
+  };
+  append("compute_ms_ranks", &RankTimes::compute);
+  append("wait_ms_ranks", &RankTimes::wait);
+  append("data_ms_ranks", &RankTimes::data);
 }
 
 // Nothing if no rank has moved offloaded state.
@@ -144,6 +157,7 @@ LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own, bool by
   line.emplace_back("comm_ms_dp", data_ms);
   line.emplace_back("token_hash", checksum_text(numbers.token_hash()));
 
+  if (by_rank) append_times(line, numbers);
   append_usage(line, numbers, by_rank);
   const auto append_known = [&](const char* key, std::optional<double> value) {
     if (value) line.emplace_back(key, tenths(*value));

@@ -31,7 +31,8 @@ void set_usage(StepNumbers& numbers, const ResourceUsage& usage);
 // token_hash (token_hash.h). Then, rounded to a tenth: cpu_percent (100: one core), host_mem_mb and
 // gpu_mem_mb (MiB), each as sum and maximum over ranks, and memory also per rank; and of rank 0's
 // GPU gpu_util (percent), gpu_power_w, gpu_temp_c. `by_rank` (--log-ranks) adds the texts
-// cpu_percent_ranks and gpu_util_ranks, and the memory of a single rank as such a text.
+// compute_ms_ranks, wait_ms_ranks and data_ms_ranks (slow_ranks.h), cpu_percent_ranks and
+// gpu_util_ranks, and the memory of a single rank as such a text.
 LogRecord rank_log(const RankNumbers& numbers, const ResourceUsage& own, bool by_rank = false);
 
 }  // namespace llmc

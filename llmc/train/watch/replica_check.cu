@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
+#include "llmc/comm/compare_ranks.h"
 #include "llmc/comm/mesh.h"
 #include "llmc/device/device.h"
 #include "llmc/nn/parameter_table.h"
@@ -57,6 +60,36 @@ std::vector<Copy> copies_of(RunState& state, double loss, Stream& stream) {
   return copies;
 }
 
+// The ranks that hold a copy, by its hash, with the lowest ranks first.
+using Holders = std::vector<std::vector<int>>;
+
+[[noreturn]] void fail_for(const Holders& sides, const Copy& copy, std::int64_t step) {
+  const std::string when = "after step " + std::to_string(step) + ", ";
+  std::size_t holders = 0;
+  for (const std::vector<int>& side : sides) holders += side.size();
+  const auto majority = std::ranges::find_if(
+      sides, [&](const std::vector<int>& side) { return 2 * side.size() > holders; });
+  if (majority == sides.end()) {
+    std::string text;
+    for (const std::vector<int>& side : sides) {
+      text += (text.empty() ? "" : " and ") + rank_list(side);
+    }
+    fail_together(when + text + " differ in " + copy.name,
+                  "resume from the last checkpoint without the machine of one of them; a run on "
+                  "other machines shows which is right");
+  }
+  std::vector<int> minority;
+  for (const std::vector<int>& side : sides) {
+    if (&side != &*majority) minority.insert(minority.end(), side.begin(), side.end());
+  }
+  std::ranges::sort(minority);
+  const std::string names = rank_list(minority);
+  fail_together(when + names + (minority.size() == 1 ? " differs" : " differ") +
+                    " from the majority, " + rank_list(*majority) + ", in " + copy.name,
+                "resume from the last checkpoint without the machine of " + names +
+                    ", which probably computed something wrong");
+}
+
 }  // namespace
 
 void check_replicas(RunState& state, std::int64_t step, double loss, Exchange& exchange,
@@ -67,20 +100,22 @@ void check_replicas(RunState& state, std::int64_t step, double loss, Exchange& e
   const std::vector<std::int64_t> all = exchange.all_gather(own);
   const Mesh& mesh = state.ranks().mesh();
   for (std::size_t i = 0; i < copies.size(); ++i) {
-    for (int rank = 1; rank < mesh.ranks; ++rank) {
-      const int lower =
+    // By the lowest rank that must hold the same, then by the hash.
+    std::map<int, std::map<std::int64_t, std::vector<int>>> groups;
+    for (int rank = 0; rank < mesh.ranks; ++rank) {
+      const std::size_t place = 2 * (static_cast<std::size_t>(rank) * copies.size() + i);
+      if (all[place] == 0) continue;  // not held
+      const int lowest =
           mesh.rank_at(copies[i].first_holder, 0, copies[i].whole ? 0 : mesh.shard_rank(rank),
                        copies[i].split ? mesh.tensor_rank(rank) : 0);
-      const auto number = [&](int r, std::size_t index) {
-        return all[2 * (static_cast<std::size_t>(r) * copies.size() + i) + index];
-      };
-      const bool is_held = number(rank, 0) == 1;
-      if (!is_held || number(rank, 1) == number(lower, 1)) continue;
-      fail_together(
-          "after step " + std::to_string(step) + ", rank " + std::to_string(rank) + " and rank " +
-              std::to_string(lower) + " differ in " + copies[i].name,
-          "resume from the last checkpoint without the machine of one of them; a run on other "
-          "machines shows which is right");
+      groups[lowest][all[place + 1]].push_back(rank);
+    }
+    for (const auto& [lowest, by_hash] : groups) {
+      if (by_hash.size() == 1) continue;
+      Holders sides;
+      for (const auto& [hash, ranks] : by_hash) sides.push_back(ranks);
+      std::ranges::sort(sides);
+      fail_for(sides, copies[i], step);
     }
   }
 }

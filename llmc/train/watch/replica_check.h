@@ -10,8 +10,9 @@
 
 namespace llmc {
 
-// Throws on all ranks, with equal texts, if a rank holds other values than a lower rank that must
-// hold the same. `loss` of the step. All ranks call this together.
+// Throws on all ranks, with equal texts, if ranks that must hold the same values differ. The error
+// names the first tensor with a difference. If more than half of its holders agree, it names the
+// others as the minority; otherwise all sides. `loss` of the step. All ranks call this together.
 void check_replicas(RunState& state, std::int64_t step, double loss, Exchange& exchange,
                     Stream& stream);
 
