@@ -27,6 +27,7 @@
 #include "llmc/comm/communicator.h"
 #include "llmc/comm/poll_pause.h"
 #include "llmc/device/memory.h"
+#include "llmc/device/properties.h"
 
 namespace llmc {
 
