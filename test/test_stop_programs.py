@@ -25,7 +25,7 @@ STEPS = 40
 BUSY = [*TINY, "--val", "val.txt", "--peak-tflops", 1, "--steps", STEPS, "--grad-accum", 4, "--eval-every", 5,
         "--eval-batches", 0, "--sample-every", 4, "--sample-length", 7, "--checkpoint-every", 3]
 KINDS = ["process", "group", "timeout"]
-SIGNALS = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
+SIGNALS = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]  # SIGUSR2 ends nothing
 ENDLESS = [*TINY, *QUIET, "--steps", 10 ** 9, "--out", "endless"]
 
 
