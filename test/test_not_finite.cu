@@ -53,8 +53,8 @@ void set_element(Rank<T>& rank, const std::string& parameter, std::int64_t index
   std::vector<float> values(static_cast<std::size_t>(spec.size()));
   rank.state().get_weight(spec, values.data(), rank.stream());
   const std::size_t bytes = values.size() * sizeof(float);
-  const std::string all = rank.exchange.broadcast(
-      std::string(reinterpret_cast<const char*>(values.data()), bytes));
+  const std::string all =
+      rank.exchange.broadcast(std::string(reinterpret_cast<const char*>(values.data()), bytes));
   std::memcpy(values.data(), all.data(), bytes);
   values[static_cast<std::size_t>(index)] = value;
   rank.state().set_weight(spec, values.data(), rank.stream());
@@ -87,7 +87,7 @@ class Poison final : public OutputObserver {
   std::int64_t num_outputs_ = 0;
 };
 
-// What a rank does in a run of four steps, of which the second is poisoned on one rank.
+// The results of a run of four steps, of which the second is poisoned on one rank.
 struct PoisonedRun {
   std::vector<float> kept;
   std::vector<double> losses;
@@ -157,8 +157,9 @@ TEST_SUITE("not_finite") {
     }
   }
 
-  TEST_CASE_TEMPLATE("the layer with a weight that is not finite is named, and the ranks that have it",
-                     T, float, bf16, fp16) {
+  TEST_CASE_TEMPLATE(
+      "the layer with a weight that is not finite is named, and the ranks that have it", T, float,
+      bf16, fp16) {
     for (const Layout& layout : some_layouts()) {
       CAPTURE(layout.text());
       for (const char* layer : {"h.0.attn.c_attn", "h.2.mlp.c_fc"}) {
@@ -177,10 +178,10 @@ TEST_SUITE("not_finite") {
           const NotFinite cause = step.diagnose(position, result);
           std::vector<int> expected;
           const Mesh mesh = layout.mesh();
-          const auto held = rank.exchange.all_gather({spec.is_held ? 1 : 0});
+          const auto holders = rank.exchange.all_gather({spec.is_held ? 1 : 0});
           for (int r = 0; r < layout.ranks; ++r) {
             const bool has_last_column = mesh.tensor_rank(r) == mesh.tensor_ranks - 1;
-            if (held[static_cast<std::size_t>(r)] == 1 && has_last_column) expected.push_back(r);
+            if (holders[static_cast<std::size_t>(r)] == 1 && has_last_column) expected.push_back(r);
           }
           CHECK(cause.operation == "linear forward");
           CHECK(cause.layer == layer);
@@ -279,12 +280,11 @@ TEST_SUITE("not_finite") {
       bool is_backward;
       const std::string& layer;
     };
-    // Of each pair, the first one comes before the second.
-    const std::vector<std::pair<Output, Output>> pairs = {
-        {{0, true, low}, {1, false, low}},
-        {{0, false, high}, {0, true, high}},
-        {{0, false, low}, {0, false, high}},
-        {{0, true, high}, {0, true, low}}};
+    // The first output of each pair comes before the second.
+    const std::vector<std::pair<Output, Output>> pairs = {{{0, true, low}, {1, false, low}},
+                                                          {{0, false, high}, {0, true, high}},
+                                                          {{0, false, low}, {0, false, high}},
+                                                          {{0, true, high}, {0, true, low}}};
     for (const auto& pair : pairs) {
       for (const int first : {0, 1}) {
         run_thread_ranks(2, [&](World& world) {
@@ -318,11 +318,13 @@ TEST_SUITE("not_finite") {
     CHECK(text_of({.ranks = {1}, .operation = "attention forward", .layer = "h.3", .sample = 2}) ==
           "step 3: the loss is nan: first not finite in \"attention forward\" of h.3, rank 1, "
           "micro-batch 0, sample 2");
-    CHECK(text_of({.ranks = {0, 1}, .operation = "bias gradient", .layer = "x", .micro_batch = 4}) ==
-          "step 3: the loss is nan: first not finite in \"bias gradient\" of x, ranks 0, 1, "
-          "micro-batch 4");
-    CHECK(text_of({.is_transient = true, .ranks = {2}}) ==
-          "step 3: the loss is nan: a second run of the step is finite: a transient fault of rank 2");
+    CHECK(
+        text_of({.ranks = {0, 1}, .operation = "bias gradient", .layer = "x", .micro_batch = 4}) ==
+        "step 3: the loss is nan: first not finite in \"bias gradient\" of x, ranks 0, 1, "
+        "micro-batch 4");
+    CHECK(
+        text_of({.is_transient = true, .ranks = {2}}) ==
+        "step 3: the loss is nan: a second run of the step is finite: a transient fault of rank 2");
     CHECK(contains(text_of({.is_transient = true, .ranks = {0, 1}}), "fault of one of ranks 0, 1"));
   }
 }
