@@ -113,7 +113,11 @@ PoisonedRun poisoned_run(const RunConfig& config, int ranks, int poisoned_rank, 
       rank.engine.context().outputs.observe(nullptr);
       if (is_poisoned) CHECK(poison.is_done());
       CHECK((of_step.optimizer.finite == 0) == (i == 1));
-      if (i == 1 && diagnoses) own.cause = step.diagnose(position, of_step);
+      if (i == 1 && diagnoses) {
+        own.cause = step.diagnose(position, of_step);
+        const OptimizerState after = rank.state().optimizer_state(rank.stream());
+        CHECK(std::memcmp(&after, &of_step.optimizer, sizeof after) == 0);
+      }
       own.losses.push_back(of_step.loss);
     }
     own.optimizer = rank.state().optimizer_state(rank.stream());
