@@ -1,5 +1,3 @@
-#include "llmc/train/watch/finite_check.h"
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -8,23 +6,26 @@
 #include "llmc/base/error.h"
 #include "llmc/comm/compare_ranks.h"
 #include "llmc/device/device.h"
+#include "llmc/train/watch/finite_check.h"
 
 namespace llmc {
 
 namespace {
 
-// The index of the first value that is not finite, or -1.
-template <class T>
-std::int64_t first_not_finite(const void* values, std::int64_t size, std::vector<std::byte>& host,
+// The index of the first value that is not finite, or -1. `host` is memory for the values.
+std::int64_t first_not_finite(const OperationOutput& output, std::vector<std::byte>& host,
                               Stream& stream) {
-  const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t bytes = output.size * element_bytes(output.dtype);
   host.resize(static_cast<std::size_t>(bytes));
-  copy_to_host(host.data(), static_cast<const std::byte*>(values), bytes, stream);
+  copy_to_host(host.data(), static_cast<const std::byte*>(output.values), bytes, stream);
   stream.synchronize();
-  const T* const numbers = reinterpret_cast<const T*>(host.data());
-  const T* const first = std::find_if(
-      numbers, numbers + size, [](T value) { return !std::isfinite(to_float(value)); });
-  return first == numbers + size ? -1 : first - numbers;
+  return dispatch_dtype(output.dtype, [&]<class T>() -> std::int64_t {
+    const T* const values = reinterpret_cast<const T*>(host.data());
+    const T* const end = values + output.size;
+    const T* const first =
+        std::find_if(values, end, [](T value) { return !std::isfinite(to_float(value)); });
+    return first == end ? -1 : first - values;
+  });
 }
 
 // The place of a layer in the order of a forward pass.
@@ -53,9 +54,7 @@ void FiniteCheck::output(const OperationOutput& output, Stream& stream) {
   const Place place = {micro_batch_, is_backward_ ? 1 : 0, is_backward_ ? -order : order,
                        num_outputs_++};
   if (first_ && first_->place <= place) return;
-  const std::int64_t index = dispatch_dtype(output.dtype, [&]<class T>() {
-    return first_not_finite<T>(output.values, output.size, host_, stream);
-  });
+  const std::int64_t index = first_not_finite(output, host_, stream);
   if (index >= 0) first_ = {place, output.operation, layer, sample_of(output, index)};
 }
 
@@ -110,8 +109,9 @@ std::string not_finite_text(std::int64_t step, const std::string& value, const N
            (cause.ranks.size() > 1 ? "one of " : "") + rank_list(cause.ranks);
   }
   if (cause.ranks.empty()) {
-    return text + "the outputs of all operations are finite; their sum over the ranks, or the "
-                  "square of a gradient, is too large";
+    return text +
+           "the outputs of all operations are finite; their sum over the ranks, or the "
+           "square of a gradient, is too large";
   }
   return text + "first not finite in \"" + cause.operation + "\" of " + cause.layer + ", " +
          rank_list(cause.ranks) + ", micro-batch " + std::to_string(cause.micro_batch) +

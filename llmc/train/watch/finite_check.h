@@ -31,7 +31,8 @@ struct NotFinite {
   std::vector<int> ranks = {};
   std::string operation = {}, layer = {};
   std::int64_t micro_batch = 0;
-  std::int64_t sample = -1;  // in the micro-batch of the lowest of the ranks; -1: a sum over samples
+  std::int64_t sample =
+      -1;  // in the micro-batch of the lowest of the ranks; -1: a sum over samples
 };
 
 class FiniteCheck final : public OutputObserver {
@@ -45,9 +46,9 @@ class FiniteCheck final : public OutputObserver {
   void begin_pass(bool is_backward) override;
   void output(const OperationOutput& output, Stream& stream) override;
 
-  // What all ranks found. `is_finite`: whether loss and norm of this run are finite; equal on all
-  // ranks. `was_finite`: whether this rank's first run left only finite values. All ranks call this
-  // together.
+  // The cause, from the findings of all ranks. `is_finite`: whether loss and norm of this run are
+  // finite; equal on all ranks. `was_finite`: whether this rank's first run left only finite
+  // values. All ranks call this together.
   NotFinite agree(bool is_finite, bool was_finite, Exchange& exchange) const;
 
  private:
