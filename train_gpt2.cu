@@ -100,8 +100,8 @@ int main_of_rank(int argc, char** argv, const ProcessInfo& process) {
     return *exit_code;
   }
   try {
-    World& world = ranks.open(request.ranks.comm.value_or(CommChoice::automatic),
-                              control_settings(request));
+    World& world =
+        ranks.open(request.ranks.comm.value_or(CommChoice::automatic), control_settings(request));
     run(std::move(request), world, ranks.control());
     return kExitOk;
   } catch (const std::exception& error) {

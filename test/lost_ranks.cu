@@ -26,12 +26,11 @@
 #include "llmc/base/signal_request.h"
 #include "llmc/base/work_progress.h"
 #include "llmc/comm/first_report.h"
+#include "llmc/comm/nccl_world.h"
 #include "llmc/comm/open_world.h"
 #include "llmc/control/control.h"
 #include "llmc/control/main_backtrace.h"
 #include "test/nccl_double/double.h"
-
-#include "llmc/comm/nccl_world.h"
 
 namespace llmc {
 

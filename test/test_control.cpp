@@ -138,8 +138,8 @@ TEST_SUITE("control") {
     }
     SUBCASE("one waits for the one that computes") {
       const std::vector<int> pair = {1, 2};
-      CHECK(ranks_behind({here, in_call("all-gather 9", pair),
-                          in_call("all-gather 8", pair, false), here}) == std::vector<int>{2});
+      CHECK(ranks_behind({here, in_call("all-gather 9", pair), in_call("all-gather 8", pair, false),
+                          here}) == std::vector<int>{2});
     }
     SUBCASE("one is in another call, and waits for one that is not behind") {
       const std::vector<int> pair = {1, 2};
@@ -159,7 +159,9 @@ TEST_SUITE("control") {
       silent.silent_seconds = 10;
       CHECK(ranks_behind({here, silent, here, here}) == std::vector<int>{1});
     }
-    SUBCASE("all are in the call") { CHECK(ranks_behind({here, here, here, here}).empty()); }
+    SUBCASE("all are in the call") {
+      CHECK(ranks_behind({here, here, here, here}).empty());
+    }
     SUBCASE("a rank outside the group does not count") {
       const SeenRank part = in_call("all-reduce 4", {0, 1});
       CHECK(ranks_behind({part, in_call("all-reduce 3", {0, 1}, false),
@@ -268,7 +270,8 @@ TEST_SUITE("control") {
     const llmc_test::TemporaryDirectory folder;
     CallLog log;
     const int group = log.add_group("pair", {3, 4});
-    const CallLog::Scope scope(&log, group, {.number = 2, .kind = CommKind::message, .count = 5}, 1);
+    const CallLog::Scope scope(&log, group, {.number = 2, .kind = CommKind::message, .count = 5},
+                               1);
     MainBacktrace::install();
     std::vector<std::string> lines;
     std::thread([&] { lines = MainBacktrace::lines(); }).join();

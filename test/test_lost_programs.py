@@ -211,16 +211,16 @@ TRAIN = [*with_flags(TINY, layers=2, heads=1, channels=8, batch_size=1), *QUIET,
 
 def rank_processes(binary, out):
     """{rank: process id} of the ranks that mpirun started for this run."""
-    found = {}
+    ranks = {}
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and os.readlink(entry / "exe") == str(binary) and os.readlink(entry / "cwd") == str(out):
                 rank = re.search(rb"\0OMPI_COMM_WORLD_RANK=(\d+)\0", (entry / "environ").read_bytes())
                 if rank:
-                    found[int(rank[1])] = int(entry.name)
+                    ranks[int(rank[1])] = int(entry.name)
         except OSError:
             continue
-    return found
+    return ranks
 
 
 def start_training(program, ranks, *more):

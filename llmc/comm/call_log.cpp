@@ -27,7 +27,8 @@ CallLog::State CallLog::state() {
   const std::lock_guard lock(mutex_);
   query();
   State state{.step = step_, .operation = operation_, .num_events = num_events_, .last = {}};
-  const std::int64_t first = std::max<std::int64_t>(1, last_ - static_cast<std::int64_t>(kKept) + 1);
+  const std::int64_t first =
+      std::max<std::int64_t>(1, last_ - static_cast<std::int64_t>(kKept) + 1);
   const std::int64_t open = queued_.empty() ? last_ : queued_.front().sequence;
   if (last_ > 0) state.last = *at(std::max(first, open));
   return state;
@@ -37,7 +38,8 @@ std::vector<LoggedCall> CallLog::calls() {
   const std::lock_guard lock(mutex_);
   query();
   std::vector<LoggedCall> calls;
-  const std::int64_t first = std::max<std::int64_t>(1, last_ - static_cast<std::int64_t>(kKept) + 1);
+  const std::int64_t first =
+      std::max<std::int64_t>(1, last_ - static_cast<std::int64_t>(kKept) + 1);
   for (std::int64_t sequence = first; sequence <= last_; ++sequence) calls.push_back(*at(sequence));
   return calls;
 }
@@ -55,7 +57,7 @@ std::int64_t CallLog::enter(int group, const CommCall& call, int peer) {
            .entered = CallClock::now(),
            .left = {}};
   ++num_events_;
-  // The queue does not grow without end if nobody asks for the state.
+  // The queue does not grow without end if the state is never read.
   if (queued_.size() >= kKept) query();
   return last_;
 }

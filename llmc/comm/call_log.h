@@ -81,7 +81,7 @@ class CallLog {
     std::int64_t step = 0;
     std::string operation;
     std::int64_t num_events = 0;  // grows whenever a call is entered or left
-    LoggedCall last;             // the first call that is not complete, otherwise the last one
+    LoggedCall last;              // the first call that is not complete, otherwise the last one
   };
   State state();
 

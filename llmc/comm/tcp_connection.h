@@ -15,9 +15,9 @@ namespace llmc {
 namespace tcp {
 
 enum class MessageKind : std::int32_t {
-  hello,   // the first one of a rank; `to` is the number of ranks
-  text,    // a text for rank `to`
-  failed,  // rank `from` has failed, for the reason in the text
+  hello,    // the first one of a rank; `to` is the number of ranks
+  text,     // a text for rank `to`
+  failed,   // rank `from` has failed, for the reason in the text
   goodbye,  // the rank has ended without an error
   // Between control threads (llmc/control):
   state,  // the state of rank `from`

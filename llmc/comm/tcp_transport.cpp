@@ -132,8 +132,8 @@ void TcpTransport::check_ranks() {
 void TcpTransport::fail_because_of(const CommCall& call, const Link& link) {
   const auto end = std::chrono::steady_clock::now() + kReasonTime;
   for (PollPause pause; std::chrono::steady_clock::now() < end; pause.next()) waits_.check();
-  fail_because_of_peer("rank " + std::to_string(link.rank()) + " has failed or ended: " + link.failure() + " (" +
-       place(call) + ")");
+  fail_because_of_peer("rank " + std::to_string(link.rank()) +
+                       " has failed or ended: " + link.failure() + " (" + place(call) + ")");
 }
 
 std::string TcpTransport::place(const CommCall& call) const {

@@ -67,10 +67,9 @@ class TcpWorld final : public World {
                                            : links_->add(members[i], std::move(sockets[i])));
     }
     return std::make_unique<StagedCommunicator>(
-        name,
-        std::make_unique<tcp::TcpTransport>(
-            name, place_in(members), rank(), std::move(peers), *links_,
-            tcp::TcpTransport::Waits{limits_.of_call(), [this] { bootstrap_->check(); }}));
+        name, std::make_unique<tcp::TcpTransport>(
+                  name, place_in(members), rank(), std::move(peers), *links_,
+                  tcp::TcpTransport::Waits{limits_.of_call(), [this] { bootstrap_->check(); }}));
   }
 
   int exceptions_ = std::uncaught_exceptions();  // when the world was made

@@ -21,7 +21,7 @@ struct WaitLimits {
   // those for connections, have the deadline.
   bool is_watched = false;
 
-  // Of a wait in a call.
+  // The deadline of a wait in a call.
   std::chrono::milliseconds of_call() const {
     return is_watched ? std::chrono::hours(24 * 365) : deadline;
   }

@@ -80,9 +80,8 @@ bool Control::asks_all_ranks(std::string& silent) {
   answer_.reset();
   outgoing_.push_back({tcp::MessageKind::ask, rank_, 0, ""});
   wake();
-  const bool has_answer = changed_.wait_for(lock, std::chrono::seconds(4), [this] {
-    return answer_ || has_loss_ || has_left_;
-  });
+  const bool has_answer = changed_.wait_for(lock, std::chrono::seconds(4),
+                                            [this] { return answer_ || has_loss_ || has_left_; });
   if (has_loss_) return false;
   silent = has_answer ? answer_.value_or("") : "rank 0";
   return true;
@@ -115,10 +114,8 @@ void Control::leave(int exit_code, const std::string& reason) {
   if (reason.empty()) {
     outgoing_.push_back({tcp::MessageKind::goodbye, rank_, 0, ""});
   } else {
-    const Loss loss{.kind = Loss::Kind::failure,
-                    .ranks = {rank_},
-                    .exit_code = exit_code,
-                    .reason = reason};
+    const Loss loss{
+        .kind = Loss::Kind::failure, .ranks = {rank_}, .exit_code = exit_code, .reason = reason};
     outgoing_.push_back({tcp::MessageKind::loss, rank_, 0, pack_loss(loss)});
     outgoing_.push_back({tcp::MessageKind::goodbye, rank_, 0, ""});
   }
@@ -249,8 +246,7 @@ void Control::check_call() {
   const double left = settings_.comm_timeout - waited;
   table_[static_cast<std::size_t>(rank_)].state = own;
   if (left > 0) return warn_before_end(left);
-  const Loss loss{
-      .kind = Loss::Kind::hang, .ranks = ranks_behind(table_), .seconds = own.seconds};
+  const Loss loss{.kind = Loss::Kind::hang, .ranks = ranks_behind(table_), .seconds = own.seconds};
   send(tcp::MessageKind::loss, pack_loss(loss));
   // The store answers with the places of all ranks, unless it hangs itself.
   if (left < -1) end_because_of(loss);
@@ -266,11 +262,10 @@ void Control::warn_before_end(double left) {
     if (table_[static_cast<std::size_t>(lower)].state.is_in_call) return;
   }
   const std::vector<int> behind = ranks_behind(table_);
-  answers_.warn(own.call_text() + " waits for " +
-                (behind.empty() ? "its connections" : rank_list(behind)) +
-                number_text("; the run ends in %.0f s if that does not change (--comm-timeout)",
-                            left) +
-                places_text(table_, {}));
+  answers_.warn(
+      own.call_text() + " waits for " + (behind.empty() ? "its connections" : rank_list(behind)) +
+      number_text("; the run ends in %.0f s if that does not change (--comm-timeout)", left) +
+      places_text(table_, {}));
 }
 
 void Control::end_because_of(const Loss& loss) {

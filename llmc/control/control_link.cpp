@@ -22,8 +22,8 @@ std::vector<SeenRank> unpack_table(const std::string& packed) {
   for (const std::string& text : unpack_texts(packed)) {
     const std::vector<std::string> parts = unpack_texts(text);
     require(parts.size() == 3, "a rank has sent something else than the table of ranks");
-    table.push_back({unpack_state(parts[0]), std::strtod(parts[1].c_str(), nullptr),
-                     parts[2] == "1"});
+    table.push_back(
+        {unpack_state(parts[0]), std::strtod(parts[1].c_str(), nullptr), parts[2] == "1"});
   }
   return table;
 }

@@ -31,7 +31,7 @@ bool is_waiting(const std::vector<SeenRank>& table, int rank) {
   return seen.state.is_in_call && !seen.is_ended && seen.silent_seconds < kSilence;
 }
 
-// Of the members of a rank's call, those that are not in it.
+// The members of a rank's call that are not in it.
 std::vector<int> absent_from_call(const std::vector<SeenRank>& table, int rank) {
   const RankState& own = at(table, rank).state;
   std::vector<int> absent;
@@ -161,8 +161,8 @@ std::string loss_text(const Loss& loss, const std::vector<SeenRank>& table) {
   if (loss.kind == Loss::Kind::failure) return text;
   for (const int rank : loss.ranks) {
     const SeenRank& lost = at(table, rank);
-    text += "\n  rank " + std::to_string(rank) + " at its last sign of life: " +
-            place_text(lost.state);
+    text +=
+        "\n  rank " + std::to_string(rank) + " at its last sign of life: " + place_text(lost.state);
   }
   return text + places_text(table, loss.ranks);
 }

@@ -17,7 +17,7 @@ struct Loss {
   };
   Kind kind = Kind::connection;
   std::vector<int> ranks = {};  // lost, ascending; empty: all ranks of a group are in one call
-  double seconds = 0;      // of silence or of the wait
+  double seconds = 0;           // of silence or of the wait
   int exit_code = 1;
   std::string reason = {};
 };

@@ -38,10 +38,10 @@ RankState rank_state(const CallLog::State& log, std::int64_t progress) {
 std::string pack_state(const RankState& state) {
   std::vector<std::string> members;
   for (const int member : state.members) members.push_back(std::to_string(member));
-  return pack_texts({std::to_string(state.step), state.operation,
-                     std::to_string(state.progress), std::to_string(state.num_calls),
-                     state.is_in_call ? "1" : "0", state.call, state.group, pack_texts(members),
-                     std::to_string(state.peer), number_text("%.3f", state.seconds)});
+  return pack_texts({std::to_string(state.step), state.operation, std::to_string(state.progress),
+                     std::to_string(state.num_calls), state.is_in_call ? "1" : "0", state.call,
+                     state.group, pack_texts(members), std::to_string(state.peer),
+                     number_text("%.3f", state.seconds)});
 }
 
 RankState unpack_state(const std::string& packed) {
@@ -67,7 +67,8 @@ std::string place_text(const RankState& state) {
   const std::string work = state.step > 0 ? "step " + std::to_string(state.step) + ", " : "";
   if (state.operation.empty()) return "unknown, it has not told yet";
   if (state.num_calls == 0) return work + state.operation + ", before its first call";
-  if (state.is_in_call) return work + state.operation + ", in " + state.call_text() + " since " + seconds;
+  if (state.is_in_call)
+    return work + state.operation + ", in " + state.call_text() + " since " + seconds;
   return work + state.operation + ", in no call since " + seconds + ", after " + state.call_text();
 }
 

@@ -165,7 +165,8 @@ std::vector<SeenRank> Store::send_tables() {
   }
   const std::string packed = pack_table(table);
   for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
-    const bool reads = rank == 0 || now_ - ranks_[static_cast<std::size_t>(rank)].heard <= kTableSilence;
+    const bool reads =
+        rank == 0 || now_ - ranks_[static_cast<std::size_t>(rank)].heard <= kTableSilence;
     if (reads) deliver(rank, {tcp::MessageKind::table, 0, rank, packed});
   }
   return table;

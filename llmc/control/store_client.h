@@ -24,7 +24,7 @@ class StoreClient final : public ControlLink {
 
   int rank_;
   tcp::Connection connection_{tcp::Socket()};
-  bool has_ended_ = false;  // rank 0 has said goodbye, or its loss is reported
+  bool has_ended_ = false;  // rank 0 has sent a goodbye, or its loss is reported
 };
 
 }  // namespace llmc

@@ -38,9 +38,8 @@ inline StartFailure start_failure(const std::exception& error) {
 // The limits that the flags set.
 inline ControlSettings control_settings(const Request& request) {
   const ControlSettings fallback;
-  return {
-      .heartbeat_timeout = request.ranks.heartbeat_timeout.value_or(fallback.heartbeat_timeout),
-      .comm_timeout = request.ranks.comm_timeout.value_or(fallback.comm_timeout)};
+  return {.heartbeat_timeout = request.ranks.heartbeat_timeout.value_or(fallback.heartbeat_timeout),
+          .comm_timeout = request.ranks.comm_timeout.value_or(fallback.comm_timeout)};
 }
 
 class RunRanks {
@@ -83,10 +82,9 @@ class RunRanks {
     if (process_.ranks > 1) {
       watch(settings);
       const auto limit = std::chrono::duration<double>(settings.comm_timeout);
-      world_ = open_world(
-          bootstrap_, process_, choice,
-          {.deadline = std::chrono::duration_cast<std::chrono::milliseconds>(limit),
-           .is_watched = true});
+      world_ = open_world(bootstrap_, process_, choice,
+                          {.deadline = std::chrono::duration_cast<std::chrono::milliseconds>(limit),
+                           .is_watched = true});
       world_->log_calls(control_->calls());
       control_->set_abort([this] { world_->abort_calls(); });
     } else {
@@ -96,9 +94,8 @@ class RunRanks {
     Interruption::set_observer([this](std::int64_t step, const std::string& work) {
       control_->calls().set_work(step, work);
     });
-    SignalRequest::set_report([this] {
-      Notice::interject_error("SIGUSR2: " + control_->write_report("SIGUSR2"));
-    });
+    SignalRequest::set_report(
+        [this] { Notice::interject_error("SIGUSR2: " + control_->write_report("SIGUSR2")); });
     MainBacktrace::install();
     return *world_;
   }

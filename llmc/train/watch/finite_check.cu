@@ -19,11 +19,11 @@ std::int64_t first_not_finite(const OperationOutput& output, std::vector<std::by
   host.resize(static_cast<std::size_t>(bytes));
   copy_to_host(host.data(), static_cast<const std::byte*>(output.values), bytes, stream);
   stream.synchronize();
-  return dispatch_dtype(output.dtype, [&]<class T>() -> std::int64_t {
-    const T* const values = reinterpret_cast<const T*>(host.data());
-    const T* const end = values + output.size;
-    const T* const first =
-        std::find_if(values, end, [](T value) { return !std::isfinite(to_float(value)); });
+  return dispatch_dtype(output.dtype, [&]<class Value>() -> std::int64_t {
+    const auto* const values = reinterpret_cast<const Value*>(host.data());
+    const auto* const end = values + output.size;
+    const auto* const first =
+        std::find_if(values, end, [](Value value) { return !std::isfinite(to_float(value)); });
     return first == end ? -1 : first - values;
   });
 }
