@@ -14,6 +14,9 @@ import sys
 from pathlib import Path
 
 
+SAME_LOSS = 60  # seconds between the reports of one loss
+
+
 class BadFile(Exception):
     pass
 
@@ -27,6 +30,7 @@ def read_reports(folder):
         try:
             report = json.loads(path.read_text())
             reports[int(report["rank"])] = report
+            report["time"] + report["step"]  # numbers
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BadFile(f"{path} is not a report of a rank: {error}") from error
     if not reports:
@@ -108,6 +112,10 @@ def main():
     except BadFile as error:
         print(f"lost.py: {error}", file=sys.stderr)
         return 2
+    # A run that continued in the same folder leaves the reports of an earlier loss.
+    newest = max(report["time"] for report in reports.values())
+    old = [rank for rank, report in reports.items() if report["time"] < newest - SAME_LOSS]
+    reports = {rank: report for rank, report in reports.items() if rank not in old}
     ranks = next(iter(reports.values()))["ranks"]
     missing = [rank for rank in range(ranks) if rank not in reports]
     for rank, report in sorted(reports.items()):
@@ -116,7 +124,8 @@ def main():
             left = "not left" if call["left"] is None else f"left {call['left']:.3f} s"
             print(f"  step {call['step']}: {text_of(call)}, {call['bytes']} bytes, entered {call['entered']:.3f} s ago, {left}")
     for rank in missing:
-        print(f"rank {rank}: wrote no report; it was killed or did not answer")
+        earlier = "; its file is of an earlier loss" if rank in old else ""
+        print(f"rank {rank}: wrote no report; it was killed or did not answer{earlier}")
     places = differences(reports)
     if places:
         print(f"\nthe first difference:\n{places[0][1]}")

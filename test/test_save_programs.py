@@ -93,7 +93,7 @@ class SecondSave:
             expect(read_checkpoint(folder / "ckpts/step_000001") == self.first, "the first checkpoint has changed")
         else:
             expect(read_checkpoint(folder / "ckpts/step_000002") == self.second, "the second checkpoint is another one")
-        left = [name for name in names(folder / "ckpts") if not re.fullmatch(r"step_\d{6}|status\.json", name)]
+        left = [name for name in names(folder / "ckpts") if not re.fullmatch(r"step_\d{6}|status\.json|lost", name)]
         expect(not left, f"left: {left}")
         shutil.rmtree(folder)
 

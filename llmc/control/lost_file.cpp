@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
@@ -48,6 +49,7 @@ std::filesystem::path write_lost_file(const std::filesystem::path& out, const Lo
                      {"ranks", report.ranks},
                      {"host", report.own.host},
                      {"pid", static_cast<std::int64_t>(::getpid())},
+                     {"time", static_cast<std::int64_t>(std::time(nullptr))},
                      {"reason", report.reason},
                      {"step", report.own.step},
                      {"operation", report.own.operation},
