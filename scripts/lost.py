@@ -13,6 +13,8 @@ import json
 import sys
 from pathlib import Path
 
+import standard_output
+
 
 SAME_LOSS = 60  # seconds between the reports of one loss
 
@@ -135,4 +137,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    standard_output.run(main)

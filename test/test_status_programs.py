@@ -248,14 +248,14 @@ def test_an_error_of_another_rank_is_the_reason(program):
     expect(value["reason"].startswith("rank 1: ") and "Input/output error" in value["reason"], value)
 
 
-def test_a_killed_rank_leaves_running(program):
+def test_a_killed_rank_is_named(program):
     require_mpi(program)
     library = build_fault_library(program)
     (program.folder / "scratch").mkdir()
     faults = f"LD_PRELOAD={library} FAULT_IN=scratch FAULT_DO=kill FAULT_CALLS=pread FAULT_AT=20"
     result = run_rank(program, 1, faults, *ENDLESS, "--out", "run", "--offload", "optimizer=scratch")
     expect(result.returncode != 0, result)
-    expect_status(program, status="running")
+    expect("rank 1 (" in expect_status(program, status="failed", exit_code=1)["reason"], result)
 
 
 def test_an_error_of_all_ranks(program):

@@ -3,9 +3,11 @@
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -32,11 +34,15 @@ Capture& capture() {
   return capture;
 }
 
-int backtrace_signal() {
-  return SIGRTMIN + 3;
-}
+// Not one of the signals that threads block (base/signal_thread.h).
+constexpr int kSignal = SIGSYS;
 
-void handle(int) {
+void handle(int, siginfo_t* info, void*) {
+  if (info->si_code != SI_TKILL || info->si_pid != ::getpid()) {
+    ::signal(kSignal, SIG_DFL);  // a forbidden system call, or another program
+    ::raise(kSignal);
+    return;
+  }
   const int saved = errno;
   capture().num_calls.store(::backtrace(capture().calls.data(), kMaxCalls));
   errno = saved;
@@ -55,14 +61,10 @@ void MainBacktrace::install() {
   alternative.ss_size = kStackBytes;
   if (::sigaltstack(&alternative, nullptr) != 0) return;
   struct sigaction action {};
-  action.sa_handler = handle;
-  action.sa_flags = SA_ONSTACK | SA_RESTART;
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
   sigfillset(&action.sa_mask);
-  ::sigaction(backtrace_signal(), &action, nullptr);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, backtrace_signal());
-  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::sigaction(kSignal, &action, nullptr);
   state.is_installed.store(true);
 }
 
@@ -71,7 +73,7 @@ std::vector<std::string> MainBacktrace::lines() {
   const std::lock_guard lock(state.mutex);
   if (!state.is_installed.load()) return {};
   state.num_calls.store(-1);
-  if (::pthread_kill(state.main, backtrace_signal()) != 0) return {};
+  if (::pthread_kill(state.main, kSignal) != 0) return {};
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (state.num_calls.load() < 0) {
     if (std::chrono::steady_clock::now() > end) return {};
