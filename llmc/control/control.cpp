@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kPause{5};
 // Ranks end by themselves, with their own errors, if they can.
 constexpr std::chrono::milliseconds kFailureTime{1000};
 constexpr std::chrono::seconds kEndTime{2};
-constexpr std::chrono::milliseconds kPlaceTime{300};
+constexpr std::chrono::milliseconds kCallTime{300};
 constexpr double kWarning = 60;  // seconds before the end of a wait
 
 }  // namespace
@@ -284,7 +284,7 @@ void Control::end_because_of(const Loss& loss) {
   }
   // Rank 0 asks all ranks where they are before it reports a loss. Without it, this rank comes to
   // the call in which it waits.
-  if (loss.ranks == std::vector<int>{0}) std::this_thread::sleep_for(kPlaceTime);
+  if (loss.ranks == std::vector<int>{0}) std::this_thread::sleep_for(kCallTime);
   const auto end = std::chrono::steady_clock::now() + kEndTime;
   table_[static_cast<std::size_t>(rank_)].state = own_state();
   std::string text = loss_text(loss, table_);

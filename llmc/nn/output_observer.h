@@ -78,14 +78,10 @@ class OutputReports {
   void report(const char* operation, const LayerName& layer, const Tensor<X, R>& out,
               std::int64_t rows, std::int64_t first_row, Stream& stream) const {
     if (out.data == nullptr) return;
-    observer_->output({.operation = operation,
-                       .layer = layer,
-                       .values = out.data,
-                       .dtype = kDtypeOf<std::remove_const_t<X>>,
-                       .size = out.size(),
-                       .rows = rows,
-                       .first_row = first_row},
-                      stream);
+    // nvcc reads no designated initializers here.
+    const OperationOutput output{operation,  layer, out.data, kDtypeOf<std::remove_const_t<X>>,
+                                 out.size(), rows,  first_row};
+    observer_->output(output, stream);
   }
 
   OutputObserver* observer_ = nullptr;
