@@ -18,7 +18,7 @@
 #include "llmc/control/loss.h"
 #include "llmc/control/lost_file.h"
 #include "llmc/control/main_backtrace.h"
-#include "llmc/control/store.h"
+#include "llmc/control/rank_store.h"
 #include "llmc/control/store_client.h"
 #include "test/support.h"
 
@@ -198,7 +198,7 @@ TEST_SUITE("control") {
     std::string error;
     tcp::Socket listener = tcp::listen_on("127.0.0.1", 0, &error);
     const int port = tcp::local_port(listener);
-    Store store(std::move(listener), "key", 3, std::chrono::seconds(60));
+    RankStore store(std::move(listener), "key", 3, std::chrono::seconds(60));
     std::vector<std::unique_ptr<StoreClient>> clients(2);
     std::string refusal;
     std::thread connecting([&] {

@@ -15,7 +15,7 @@
 #include "llmc/comm/launcher.h"
 #include "llmc/comm/tcp_address.h"
 #include "llmc/comm/tcp_settings.h"
-#include "llmc/control/store.h"
+#include "llmc/control/rank_store.h"
 #include "llmc/control/store_client.h"
 
 namespace llmc {
@@ -96,7 +96,7 @@ void connect_control(Bootstrap& ranks, std::chrono::duration<double> silence,
   error.clear();
   try {
     if (places.rank == 0) {
-      start(std::make_unique<Store>(std::move(listener), key, places.ranks, silence));
+      start(std::make_unique<RankStore>(std::move(listener), key, places.ranks, silence));
     } else {
       std::vector<std::string> addresses = unpack_texts(offer[2]);
       const auto rank = static_cast<std::size_t>(places.rank);

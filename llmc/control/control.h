@@ -5,7 +5,7 @@
 //
 //   rank_state.h     the place of a rank: its call, its work, its progress
 //   loss.h           who is lost, and the text that reports it
-//   control_link.h   messages to the store; store.h at rank 0, store_client.h elsewhere
+//   control_link.h   messages to the store; rank_store.h at rank 0, store_client.h elsewhere
 //   lost_file.h      OUT/lost/RANK.json
 #pragma once
 

@@ -44,17 +44,18 @@ std::vector<int> absent_from_call(const std::vector<SeenRank>& table, int rank) 
 }
 
 // Ranks that are in the same place, with the longest time there.
-struct Place {
+struct RanksAtPlace {
   std::vector<int> ranks;
   RankState state;
 };
 
-std::vector<Place> places_of(const std::vector<SeenRank>& table, const std::vector<int>& without) {
-  std::vector<Place> places;
+std::vector<RanksAtPlace> places_of(const std::vector<SeenRank>& table,
+                                    const std::vector<int>& without) {
+  std::vector<RanksAtPlace> places;
   for (int rank = 0; rank < std::ssize(table); ++rank) {
     const RankState& state = at(table, rank).state;
     if (contains(without, rank) || at(table, rank).is_ended) continue;
-    const auto same = std::ranges::find_if(places, [&](const Place& place) {
+    const auto same = std::ranges::find_if(places, [&](const RanksAtPlace& place) {
       return place.state.is_in_call == state.is_in_call && place.state.is_same_call(state) &&
              place.state.operation == state.operation && place.state.step == state.step;
     });
@@ -142,7 +143,7 @@ std::string places_text(const std::vector<SeenRank>& table, const std::vector<in
   constexpr std::size_t kLines = 16;
   std::string text;
   std::size_t num_lines = 0;
-  for (const Place& place : places_of(table, without)) {
+  for (const RanksAtPlace& place : places_of(table, without)) {
     if (++num_lines > kLines) return text + "\n  and ranks in other places";
     text += "\n  " + rank_list(place.ranks) + ": " + place_text(place.state);
   }

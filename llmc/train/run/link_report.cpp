@@ -11,8 +11,8 @@ namespace llmc {
 
 namespace {
 
-constexpr double kSlow = 0.8;          // fraction of the median
-constexpr std::size_t kMaxRanks = 16;  // whose pairs are all printed
+constexpr double kSlow = 0.8;                // fraction of the median
+constexpr std::size_t kMaxListedRanks = 16;  // whose pairs are all printed
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -42,7 +42,7 @@ bool on_one_machine(const LinkReport& report, const LinkSpeed& pair) {
 }
 
 // "node07, NVIDIA H100"
-std::string place_text(const RankPlace& place) {
+std::string device_text(const RankPlace& place) {
   return place.host + ", " + place.device + (place.gpu.empty() ? "" : " " + place.gpu);
 }
 
@@ -50,13 +50,13 @@ std::string below_text(double value, double typical) {
   return number_text("%.0f%% below the median of ", 100 * (1 - value / typical));
 }
 
-std::string padded(std::string text, std::size_t width) {
+std::string column(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
   return text;
 }
 
 std::string speed_line(const std::string& name, const LinkSpeed& speed) {
-  return "\n  " + padded(name, 16) + padded(number_text("%.1f us", speed.latency_us), 14) +
+  return "\n  " + column(name, 16) + column(number_text("%.1f us", speed.latency_us), 14) +
          bandwidth_text(speed.bytes_per_s);
 }
 
@@ -78,7 +78,7 @@ std::vector<SlowPart> slow_parts(const LinkReport& report) {
     const double flops = report.flops_per_s[rank];
     if (flops >= kSlow * typical) continue;
     slow.push_back({"rank " + std::to_string(rank),
-                    place_text(report.places[rank]) + ": " + flops_text(flops) + ", " +
+                    device_text(report.places[rank]) + ": " + flops_text(flops) + ", " +
                         below_text(flops, typical) + flops_text(typical)});
   }
   for (const bool one_machine : {true, false}) {
@@ -92,8 +92,8 @@ std::vector<SlowPart> slow_parts(const LinkReport& report) {
       if (pair.bytes_per_s >= kSlow * typical_speed) continue;
       slow.push_back(
           {pair_name(pair),
-           place_text(report.places[static_cast<std::size_t>(pair.first)]) + " and " +
-               place_text(report.places[static_cast<std::size_t>(pair.second)]) + ": " +
+           device_text(report.places[static_cast<std::size_t>(pair.first)]) + " and " +
+               device_text(report.places[static_cast<std::size_t>(pair.second)]) + ": " +
                bandwidth_text(pair.bytes_per_s) + ", " +
                below_text(pair.bytes_per_s, typical_speed) + bandwidth_text(typical_speed) +
                (one_machine ? " of pairs on one machine" : " of pairs of two machines")});
@@ -105,13 +105,13 @@ std::vector<SlowPart> slow_parts(const LinkReport& report) {
 std::string link_report_text(const LinkReport& report) {
   std::string text = "check of links: matrix products";
   for (std::size_t rank = 0; rank < report.places.size(); ++rank) {
-    text += "\n  " + padded("rank " + std::to_string(rank), 16) +
-            padded(flops_text(report.flops_per_s[rank]), 14) + place_text(report.places[rank]);
+    text += "\n  " + column("rank " + std::to_string(rank), 16) +
+            column(flops_text(report.flops_per_s[rank]), 14) + device_text(report.places[rank]);
   }
   if (!report.pairs.empty()) {
     text += number_text("\ncheck of links: all-reduce, latency and bandwidth per rank (%.0f MiB)",
                         static_cast<double>(report.bytes) / (1 << 20));
-    if (report.places.size() > kMaxRanks) {
+    if (report.places.size() > kMaxListedRanks) {
       text += range_of_pairs(report);
     } else {
       for (const LinkSpeed& pair : report.pairs) text += speed_line(pair_name(pair), pair);

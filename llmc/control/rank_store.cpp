@@ -1,4 +1,4 @@
-#include "llmc/control/store.h"
+#include "llmc/control/rank_store.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -21,8 +21,8 @@ constexpr std::chrono::seconds kTableSilence{3};
 
 }  // namespace
 
-Store::Store(tcp::Socket listener, std::string key, int ranks,
-             std::chrono::duration<double> silence)
+RankStore::RankStore(tcp::Socket listener, std::string key, int ranks,
+                     std::chrono::duration<double> silence)
     : listener_(std::move(listener)),
       key_(std::move(key)),
       silence_(silence),
@@ -30,7 +30,7 @@ Store::Store(tcp::Socket listener, std::string key, int ranks,
   fcntl(listener_.descriptor(), F_SETFL, O_NONBLOCK);
 }
 
-std::vector<int> Store::descriptors() const {
+std::vector<int> RankStore::descriptors() const {
   std::vector<int> descriptors = {listener_.descriptor()};
   for (const Arrival& arrival : arrivals_) {
     descriptors.push_back(arrival.connection.socket().descriptor());
@@ -41,7 +41,7 @@ std::vector<int> Store::descriptors() const {
   return descriptors;
 }
 
-std::vector<tcp::Message> Store::receive(ControlClock::time_point now) {
+std::vector<tcp::Message> RankStore::receive(ControlClock::time_point now) {
   // After a pause of this process itself, the others have not been silent.
   if (now - now_ > std::chrono::seconds(5)) {
     for (Rank& rank : ranks_) rank.heard = now;
@@ -57,7 +57,7 @@ std::vector<tcp::Message> Store::receive(ControlClock::time_point now) {
   return std::exchange(own_, {});
 }
 
-void Store::accept() {
+void RankStore::accept() {
   for (;;) {
     tcp::Socket socket(::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.is_open()) return;
@@ -66,7 +66,7 @@ void Store::accept() {
   }
 }
 
-void Store::greet() {
+void RankStore::greet() {
   std::erase_if(arrivals_, [&](Arrival& arrival) {
     const std::optional<tcp::Message> message = arrival.connection.next();
     if (!message) return !arrival.connection.is_open() || now_ >= arrival.end;
@@ -82,7 +82,7 @@ void Store::greet() {
   });
 }
 
-void Store::read_ranks() {
+void RankStore::read_ranks() {
   for (int from = 1; from < std::ssize(ranks_); ++from) {
     Rank& rank = ranks_[static_cast<std::size_t>(from)];
     if (!rank.connection) continue;
@@ -94,7 +94,7 @@ void Store::read_ranks() {
   }
 }
 
-void Store::take(int from, const tcp::Message& message) {
+void RankStore::take(int from, const tcp::Message& message) {
   Rank& rank = ranks_[static_cast<std::size_t>(from)];
   rank.heard = now_;
   switch (message.kind) {
@@ -122,12 +122,12 @@ void Store::take(int from, const tcp::Message& message) {
   }
 }
 
-bool Store::is_live(int rank) const {
+bool RankStore::is_live(int rank) const {
   const Rank& other = ranks_[static_cast<std::size_t>(rank)];
   return !other.seen.is_ended && (rank == 0 || other.connection);
 }
 
-Store::Question Store::ask_all(int from, std::chrono::milliseconds limit) {
+RankStore::Question RankStore::ask_all(int from, std::chrono::milliseconds limit) {
   Question question{from, now_ + limit, {}};
   for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
     if (!is_live(rank)) continue;
@@ -137,7 +137,7 @@ Store::Question Store::ask_all(int from, std::chrono::milliseconds limit) {
   return question;
 }
 
-void Store::answer_questions() {
+void RankStore::answer_questions() {
   std::erase_if(questions_, [&](const Question& question) {
     if (!question.missing.empty() && now_ < question.end) return false;
     const std::vector<int> missing(question.missing.begin(), question.missing.end());
@@ -147,7 +147,7 @@ void Store::answer_questions() {
   });
 }
 
-void Store::find_silent() {
+void RankStore::find_silent() {
   Loss loss{.kind = Loss::Kind::silence, .seconds = silence_.count(), .reason = {}};
   for (int rank = 1; rank < std::ssize(ranks_); ++rank) {
     const Rank& other = ranks_[static_cast<std::size_t>(rank)];
@@ -156,7 +156,7 @@ void Store::find_silent() {
   if (!loss.ranks.empty()) report(loss);
 }
 
-std::vector<SeenRank> Store::send_tables() {
+std::vector<SeenRank> RankStore::send_tables() {
   next_table_ = now_ + kTableInterval;
   std::vector<SeenRank> table;
   for (Rank& rank : ranks_) {
@@ -172,7 +172,7 @@ std::vector<SeenRank> Store::send_tables() {
   return table;
 }
 
-void Store::report(const Loss& loss) {
+void RankStore::report(const Loss& loss) {
   if (std::exchange(has_loss_, true)) return;
   loss_ = loss;
   // A rank that reports its own end has left, and takes the store with it if it is rank 0.
@@ -181,7 +181,7 @@ void Store::report(const Loss& loss) {
   for (const int rank : loss.ranks) loss_question_.missing.erase(rank);
 }
 
-void Store::report_when_known() {
+void RankStore::report_when_known() {
   if (!loss_ || (!loss_question_.missing.empty() && now_ < loss_question_.end)) return;
   const std::vector<SeenRank> table = send_tables();
   if (loss_->kind == Loss::Kind::hang) loss_->ranks = ranks_behind(table);
@@ -191,7 +191,7 @@ void Store::report_when_known() {
   loss_.reset();
 }
 
-void Store::deliver(int rank, const tcp::Message& message) {
+void RankStore::deliver(int rank, const tcp::Message& message) {
   if (rank == 0) {
     own_.push_back(message);
   } else if (auto& connection = ranks_[static_cast<std::size_t>(rank)].connection) {

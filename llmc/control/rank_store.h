@@ -15,10 +15,11 @@
 
 namespace llmc {
 
-class Store final : public ControlLink {
+class RankStore final : public ControlLink {
  public:
   // Ranks that connect to `listener` must know the key. `silence`: a rank is lost after it.
-  Store(tcp::Socket listener, std::string key, int ranks, std::chrono::duration<double> silence);
+  RankStore(tcp::Socket listener, std::string key, int ranks,
+            std::chrono::duration<double> silence);
 
   std::vector<int> descriptors() const override;
   std::vector<tcp::Message> receive(ControlClock::time_point now) override;
