@@ -12,6 +12,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -62,18 +63,22 @@ class Control {
   using OnLoss = std::function<void(int exit_code, const std::string& text)>;
 
   // While an object exists, reports are written to OUT/lost, and on_loss() is called after a loss
-  // is reported. `out` may be empty.
+  // is reported. If an exception ends it, which may follow from a loss, a report is still written.
+  // `out` may be empty.
   class Run {
    public:
-    Run(Control& control, const std::filesystem::path& out, OnLoss on_loss) : control_(control) {
+    Run(Control& control, const std::filesystem::path& out, OnLoss on_loss)
+        : control_(control), out_(out) {
       control_.set_run(out, std::move(on_loss));
     }
-    ~Run() { control_.set_run({}, {}); }
+    ~Run() { control_.set_run(std::uncaught_exceptions() > exceptions_ ? out_ : "", {}); }
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
    private:
     Control& control_;
+    std::filesystem::path out_;
+    int exceptions_ = std::uncaught_exceptions();
   };
 
   // Asks all ranks for a sign of life. False if a rank is lost: then the run ends, and the caller
