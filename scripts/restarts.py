@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import standard_output  # noqa: E402
 from run_restarts.elastic import NoFit, fitting_words, usable_slots  # noqa: E402
 from run_restarts.run_files import RunFiles  # noqa: E402
 from run_restarts.words import Words, WrongWords  # noqa: E402
@@ -180,14 +181,17 @@ class Restarts:
 
 
 def main():
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--restarts", type=int)
     parser.add_argument("--elastic", action="store_true")
     parser.add_argument("--slots", type=int)
     parser.add_argument("--slots-command")
     parser.add_argument("-np", type=int)
-    end = sys.argv.index("--")
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options = parser.parse_args(sys.argv[1:end])
+    if end == len(sys.argv):
+        parser.error("the program is missing; scripts/run.sh --restarts starts this script")
     try:
         words = Words(options.np, sys.argv[end + 1:])
     except WrongWords as error:
@@ -197,4 +201,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    standard_output.run(main)
