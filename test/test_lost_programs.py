@@ -44,14 +44,14 @@ CALL = r"in all-reduce {1} of 4096 fp32 of group 'all' since"
 class Ranks:
     """Ranks of lost_ranks, by mpirun or each started by itself."""
 
-    def __init__(self, program, backend, fault, victim, *, ranks=4, step=20, steps=60, launcher="mpirun"):
+    def __init__(self, program, backend, fault, victim, *, ranks=4, step=20, steps=60, launcher="mpirun", comm=COMM):
         self.binary = program.binary.with_name("lost_ranks")
         if not self.binary.exists():
             raise Skip(f"{self.binary} was not built")
         self.ranks, self.victim, self.step = ranks, victim, step
         self.out = program.folder / f"{backend}-{fault}-{victim}-{ranks}-{random.getrandbits(32):x}"
         self.out.mkdir()
-        words = [self.binary, backend, fault, victim, step, steps, self.out, HEARTBEAT, COMM]
+        words = [self.binary, backend, fault, victim, step, steps, self.out, HEARTBEAT, comm]
         if launcher == "mpirun":
             require_mpi(program)
             self.processes = [self.start([RUN, "-np", ranks, *words], {})]
@@ -128,7 +128,7 @@ def expect_named(program, backend, fault, victim, **more):
 
 def each(program, cases):
     """Runs the cases (positional, named arguments of expect_named) at the same time: mostly they wait."""
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(5) as pool:
         for result in [pool.submit(expect_named, program, *case[:-1], **case[-1]) for case in cases]:
             result.result()
 
@@ -141,7 +141,7 @@ def test_a_rank_with_a_fault_is_named_with_its_call(program):
 
 
 def test_nccl_communicators_are_aborted(program):
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(5) as pool:
         texts = [pool.submit(expect_named, program, "nccl", fault, victim)
                  for fault, victim in (("kill", 1), ("stop", 2), ("read", 3), ("throw", 0), ("other", 2))]
         for text in [text.result() for text in texts][:3]:
@@ -150,7 +150,7 @@ def test_nccl_communicators_are_aborted(program):
 
 def test_no_false_alarm(program):
     cases = [("tcp", "long", 1, 20), ("mpi", "late", 2, 20), ("mpi", "slow", 0, 6)]
-    runs = [Ranks(program, backend, fault, victim, step=2, steps=steps) for backend, fault, victim, steps in cases]
+    runs = [Ranks(program, backend, fault, victim, step=2, steps=steps, comm=2) for backend, fault, victim, steps in cases]
     for run in runs:
         text = run.finish(90)
         expect(run.codes == [0] and "done" in text and " lost" not in text and " hang" not in text, (run.fault, text))

@@ -250,7 +250,7 @@ void Control::check_call() {
   const Loss loss{.kind = Loss::Kind::hang, .ranks = ranks_behind(table_), .seconds = own.seconds};
   send(tcp::MessageKind::loss, pack_loss(loss));
   // The store answers with the places of all ranks, unless it hangs itself.
-  if (left < -1) end_because_of(loss);
+  if (left < -3) end_because_of(loss);
 }
 
 // The lowest rank that waits in a call warns.

@@ -175,6 +175,7 @@ std::vector<SeenRank> RankStore::send_tables() {
 void RankStore::report(const Loss& loss) {
   if (std::exchange(has_loss_, true)) return;
   loss_ = loss;
+  reported_progress_ = progress();
   // A rank that reports its own end has left, and takes the store with it if it is rank 0.
   if (loss.kind == Loss::Kind::failure) return report_when_known();
   loss_question_ = ask_all(0, kPlaceTime);
@@ -183,12 +184,25 @@ void RankStore::report(const Loss& loss) {
 
 void RankStore::report_when_known() {
   if (!loss_ || (!loss_question_.missing.empty() && now_ < loss_question_.end)) return;
+  // The rank that reported a hang knew the others as they were up to two seconds ago.
+  if (loss_->kind == Loss::Kind::hang && progress() != reported_progress_) {
+    loss_.reset();
+    has_loss_ = false;
+    send_tables();
+    return;
+  }
   const std::vector<SeenRank> table = send_tables();
   if (loss_->kind == Loss::Kind::hang) loss_->ranks = ranks_behind(table);
   for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
     deliver(rank, {tcp::MessageKind::loss, 0, rank, pack_loss(*loss_)});
   }
   loss_.reset();
+}
+
+std::int64_t RankStore::progress() const {
+  std::int64_t sum = 0;
+  for (const Rank& rank : ranks_) sum += rank.seen.state.progress;
+  return sum;
 }
 
 void RankStore::deliver(int rank, const tcp::Message& message) {

@@ -58,6 +58,7 @@ class RankStore final : public ControlLink {
   void report_when_known();
   void deliver(int rank, const tcp::Message& message);
   bool is_live(int rank) const;
+  std::int64_t progress() const;  // of all ranks
 
   tcp::Socket listener_;
   std::string key_;
@@ -70,6 +71,7 @@ class RankStore final : public ControlLink {
   // The first loss, until the ranks that live have told where they are.
   std::optional<Loss> loss_;
   Question loss_question_{};
+  std::int64_t reported_progress_ = 0;  // when the loss was reported
   bool has_loss_ = false;
 };
 
