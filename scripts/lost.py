@@ -3,8 +3,8 @@
 
     scripts/lost.py OUT/lost [--calls N]
 
-Each rank wrote RANK.json there. Prints where each rank was, the first call in which ranks of a group
-differ, and with --calls the last N calls of each rank. A rank without a file was killed, or did not
+Each rank wrote RANK.json there. Prints where each rank was, the first call of each group in which its
+ranks differ, and with --calls the last N calls of each rank. A rank without a file was killed, or did not
 answer. Exits with 0 if a difference or a missing rank is printed, with 1 if there is none, and with 2
 if the folder cannot be read.
 """
@@ -130,7 +130,7 @@ def main():
         print(f"rank {rank}: wrote no report; it was killed or did not answer{earlier}")
     places = differences(reports)
     if places:
-        print(f"\nthe first difference:\n{places[0][1]}")
+        print("\nthe first difference of each group, the oldest one first:\n" + "\n".join(text for _, text in places))
     elif not missing:
         print("\nthe ranks entered the same calls")
     return 0 if places or missing else 1

@@ -179,6 +179,8 @@ void RankStore::report(const Loss& loss) {
   // A rank that reports its own end has left, and takes the store with it if it is rank 0.
   if (loss.kind == Loss::Kind::failure) return report_when_known();
   loss_question_ = ask_all(0, kPlaceTime);
+  // A rank that hangs can tell that it works.
+  if (loss.kind == Loss::Kind::hang) return;
   for (const int rank : loss.ranks) loss_question_.missing.erase(rank);
 }
 
