@@ -46,11 +46,12 @@ class Program:
         for phrase in phrases:
             expect(phrase in result.stderr, f"'{phrase}' is not in: {result.stderr[-500:]}")
 
-    def log(self, name, settings=False, saves=False):
+    def log(self, name, settings=False, saves=False, slow=False):
         """The lines of a run log; with `settings`, also those with the settings of each process, with `saves` those of
-        checkpoints, which have times."""
+        checkpoints, which have times, with `slow` those of slow ranks, which a busy machine can have."""
         lines = map(json.loads, (self.folder / name).read_text().splitlines())
-        return [line for line in lines if (settings or "run" not in line) and (saves or "saved" not in line)]
+        return [line for line in lines if (settings or "run" not in line) and (saves or "saved" not in line) and
+                (slow or "slow_rank" not in line)]
 
 
 # ---- valid use -----------------------------------------------------------------------------

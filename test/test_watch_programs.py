@@ -45,7 +45,7 @@ def test_a_slow_rank_is_named_with_its_machine(program):
     notice = re.findall(r"rank (\d) \((\S+)\) is slow: it computed ([\d.]+) ms per step for 20 steps, "
                         r"the median of ranks 0, 1 is ([\d.]+) ms\n", messages)
     expect(len(notice) == 1 and notice[0][0] == "1" and float(notice[0][2]) > 1.2 * float(notice[0][3]), messages)
-    records = [line for line in program.log("run.jsonl") if "slow_rank" in line]
+    records = [line for line in program.log("run.jsonl", slow=True) if "slow_rank" in line]
     expect(len(records) == 1 and records[0]["slow_rank"] == 1 and records[0]["host"] == notice[0][1], records)
     for line in steps(program, "run.jsonl")[1:]:
         compute, wait, data = ([float(number) for number in line[f"{key}_ms_ranks"].split()]
