@@ -9,6 +9,7 @@
 #include "llmc/config/setting.h"
 #include "llmc/config/setting_text.h"
 #include "llmc/config/train_settings.h"
+#include "llmc/control/control_settings.h"
 
 // Each group is a struct with the values and a list of rows. Rules and checks that the rows call
 // are in rank_rules.h.
@@ -164,7 +165,7 @@ Settings<TrainProgram> zero_rows() {
        .unit = "SECONDS",
        .help = "a rank that gives no sign of life for this time is lost, and the other ranks end; "
                "each gives one every second",
-       .fallback = 30.0,
+       .fallback = ControlSettings{}.heartbeat_timeout,
        .range = between(2, 86400),
        .on_resume = OnResume::process},
       {.flag = "--comm-timeout",
@@ -172,7 +173,7 @@ Settings<TrainProgram> zero_rows() {
        .unit = "SECONDS",
        .help = "a rank that others wait for in a collective hangs, and all ranks end, if it makes "
                "no progress for this time",
-       .fallback = 300.0,
+       .fallback = ControlSettings{}.comm_timeout,
        .range = between(2, 86400),
        .on_resume = OnResume::process},
       {.flag = "--check-links",

@@ -26,14 +26,10 @@
 #include "llmc/comm/bootstrap.h"
 #include "llmc/comm/call_log.h"
 #include "llmc/control/control_link.h"
+#include "llmc/control/control_settings.h"
 #include "llmc/control/loss.h"
 
 namespace llmc {
-
-struct ControlSettings {
-  double heartbeat_timeout = 30;  // seconds
-  double comm_timeout = 300;      // seconds
-};
 
 // The control thread calls these; none may throw or wait for long.
 struct ControlAnswers {

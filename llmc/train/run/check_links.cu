@@ -10,6 +10,7 @@
 #include "llmc/device/device.h"
 #include "llmc/device/target.h"
 #include "llmc/train/run/check_links.h"
+#include "llmc/train/run/describe_ranks.h"
 
 namespace llmc {
 
@@ -127,11 +128,7 @@ LinkReport check_links(World& world, Exchange& exchange,
                        const std::function<double()>& measured_flops) {
   LinkReport report;
   report.bytes = kLarge;
-  RankPlace own = own_place(device_properties().name);
-  own.gpu = device_bus_id();
-  for (const std::string& text : exchange.gather_texts(pack_place(own))) {
-    report.places.push_back(unpack_place(text));
-  }
+  report.places = rank_places(exchange);
   report.flops_per_s = flops_of_ranks(exchange, measured_flops);
   if (world.ranks() == 1) return report;
   Stream stream;
