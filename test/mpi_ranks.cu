@@ -7,8 +7,7 @@
 //   mpi_ranks die               rank 1 is killed while its message to rank 0 arrives
 //   mpi_ranks differ            the ranks make different calls
 //   mpi_ranks posts SECONDS     rank 0 posts two messages and destroys its communicator; rank 1
-//   takes
-//                               one of them after SECONDS and prints that it is right
+//                               takes one of them after SECONDS and prints that it is right
 //   mpi_ranks idle SECONDS      rank 0 comes late to a barrier; prints how much processor time the
 //                               other ranks used while they waited
 //   mpi_ranks places            prints the place of every rank on its machine
@@ -37,11 +36,12 @@ void posts(World& world, int seconds) {
   if (world.rank() == 0) {
     const std::int64_t n = llmc_test::large_message();
     for (int i = 0; i < 2; ++i) llmc_test::post_and_overwrite<float>(*group, n, 1, stream);
+    group.reset();
   } else {
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
     llmc_test::check_receive<float>(*group, llmc_test::large_message(), 0, stream);
   }
-  group.reset();
+  // Rank 1 has its communicator until all is posted: no rank can post to a rank that has left.
   world.all("later")->barrier(stream);
   if (world.rank() == 1) std::cout << "the message is right" << std::endl;
 }
