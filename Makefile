@@ -13,7 +13,7 @@ HOST_BUILD ?= 1## 0 builds only for CUDA, which needs no oneDNN
 HOST_ARCH ?= -march=native## flag for the instruction set of the host build
 SANITIZE ?=## address,undefined or thread: host build with these sanitizers, in a separate folder
 DEVICE ?= host## host, cuda or ptx: what `make test` builds and runs; ptx runs what nvcc compiled on CPUs
-PTX_ARCH ?= 90a## architecture whose PTX `make test DEVICE=ptx` runs: 90a or 80
+PTX_ARCH ?= 90a## architecture whose PTX `make test DEVICE=ptx` runs: 90a or 80; if given, the only one of `make resources`
 SUITE ?=## run only these test suites (* is a wildcard; those named *programs are the end-to-end tests)
 TEST ?=## run only these test cases (* is a wildcard)
 FILE ?=## build and run only these test files, such as test/test_activation.cu
@@ -139,7 +139,7 @@ LIBRARY_FILES   := $(filter-out $(if $(MPI_INCLUDE),,llmc/comm/mpi_%) $(EXECUTOR
 LIBRARY_UNITS   := $(shell scripts/library_units.sh build/units $(LIBRARY_FILES))
 # Sanitizers check kernels, readers of malformed input, and code that threads share, such as the tables of
 # settings, which the first rank makes for all. Other code is linked as it is.
-NOT_CHECKED     := $(if $(filter ptx,$(DEVICE)),%) $(if $(SANITIZE),eval_% infer_% pipeline_% train_%) $(if $(findstring thread,$(SANITIZE)),config_command_% tokenize_%)
+NOT_CHECKED     := $(if $(filter ptx,$(DEVICE)),%) $(if $(SANITIZE),config_command_% eval_% infer_% pipeline_% train_%) $(if $(findstring thread,$(SANITIZE)),tokenize_%)
 PLAIN_UNITS     := $(filter $(NOT_CHECKED),$(LIBRARY_UNITS))
 CHECKED_UNITS   := $(filter-out $(PLAIN_UNITS),$(LIBRARY_UNITS))
 LIBRARY_OBJECTS := $(CHECKED_UNITS:%=$(HOST)/units/%.o) $(PLAIN_UNITS:%=build/host/units/%.o)
@@ -254,7 +254,7 @@ KERNEL_TESTS := $(patsubst test/%.cu,%,$(shell grep -l __global__ test/test_*.cu
 PTX_FILES   := $(patsubst %,$(PTX)/%.ptx,product_instances $(KERNEL_TESTS) $(PTX_UNITS))
 # Compiled also without -lineinfo, for the test that this changes no instruction. It is the shortest job.
 UNLINED     := flash_attention_forward
-RESOURCE_ARCHS := $(or $(filter-out PTX% %PTX,$(CUDA_ARCH)),80 90a)
+RESOURCE_ARCHS := $(or $(filter-out PTX% %PTX,$(CUDA_ARCH)),$(if $(filter file,$(origin PTX_ARCH)),80 90a,$(PTX_ARCH)))
 PTXAS_REPORTS  := $(foreach a,$(RESOURCE_ARCHS),$(PTX_UNITS:%=build/ptx/$a/%.ptxas))
 EXECUTE     := $(if $(filter ptx,$(DEVICE)),$(patsubst test/ptx/%.cpp,$(HOST)/ptx/%.o,$(wildcard test/ptx/*.cpp)))
 # Its suites: those of kernels. Cases of all ops, and what only their own files test.
@@ -310,7 +310,7 @@ SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
 # each file would otherwise compile again. A file in no group is compiled alone.
-GROUP_train.cu       := adapters base_codes chat_model checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order not_finite offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state text_classifier trainable trainable_ranks tour training zero
+GROUP_train.cu       := adapters background_save base_codes chat_model check_links checkpoint_texts comparison disk_offload document_mask fit_hint dropout evaluation finite_state loss_scale memory_modes offload_order not_finite offload_plan qat qat_deployment qat_ranks rank_state run_data stochastic_rounding tensor_parallel tensor_plan pipeline_parallel pipeline_plan pipeline_state tensor_state text_classifier trainable trainable_ranks tour training zero
 GROUP_model.cu       := family merge_adapter scheduler scheduler_int8 scheduler_kv8 device device_block device_graph device_launcher device_mma device_overlap infer_decoder model parameters profiler quantized_files read_ahead smoothing
 GROUP_ops.cu         := activation attention bias_gradient cache_attention classifier invariant_gemm_int8_kernels comm tcp_world embedding infer_ops layernorm matmul optimizer quantize invariant_gemm invariant_gemm_int8 invariant_gemm_heads invariant_gemm_kernels sampling
 GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint checkpoint_damage checkpoint_retention checkpoint_slices classifier_files huggingface llmc_model_file stored_names \
@@ -724,7 +724,7 @@ bench: ## check every kernel against its oracle; on a GPU, also time it and its 
 # so only some of the benchmarks are built.
 BENCHES_HERE := planted_faults bench_activation bench_random_fill
 .PHONY: every-build asan-tests tsan-tests ptx-tests
-every-build: all test-programs build/single/train_gpt2 $(BENCHES_HERE:%=$(HOST)/%) $(if $(NVCC),$(PTXAS_REPORTS) $(CUDA_OUT)/tests ptx-tests) \
+every-build: all test-programs build/single/checked $(BENCHES_HERE:%=$(HOST)/%) $(if $(NVCC),$(PTXAS_REPORTS) $(CUDA_OUT)/tests ptx-tests) \
              $(if $(NCCL_FLAGS),$(CUDA_OUT)/mpi_ranks) asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
 asan-tests: | faults $(ORACLE)
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
@@ -738,9 +738,14 @@ ptx-tests: | $(HOST_BINS) $(HOST)/faults $(ORACLE) $(PTX_FILES) $(UNLINED:%=$(PT
 build/single/unit.cu: FORCE
 	$(call include_files,$(LIBRARY_FILES) $(EXECUTOR_FILES) $(HOST_KERNEL_FILES) $(LONG_LOOPS) $(HOST_CODE_FILES) train_gpt2.cu)
 build/single/train_gpt2: build/single/unit.cu $(HOST)/commands | $(CHECKED) $(COMMIT).o
-	$(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
+	$(SINGLE_CXX) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(COMMIT).o -o $@ $(HOST_LIBS) $(MPI_LIBS)
+SINGLE_CXX = $(HOST_CXX) -O0 $(HOST_ARCH) $(MPI_FLAGS)
+build/single/checked: build/single/unit.cu $(HOST)/commands | $(CHECKED)
+	$(SINGLE_CXX) -fsyntax-only -MMD -MP -MF $@.d -MT $@ -x c++ $<
+	@touch $@
 
-.PHONY: single
+.PHONY: single check-single
+check-single: build/single/checked ## check that train_gpt2 compiles as one translation unit, in a third of the time of `make single`
 single: build/single/train_gpt2 ## compile train_gpt2 for the host as one translation unit (build/single), and train one step
 	build/single/train_gpt2 --steps 1
 

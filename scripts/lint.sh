@@ -40,8 +40,13 @@ fi
 if is_selected scripts; then
   output=$(tracked 'scripts/*.sh' 'scripts/*.sbatch' 'dev/*.sh' '.ci/run' | while read -r f; do bash -n "$f" 2>&1 || echo "$f: does not parse"; done)
   report "shell scripts parse" "$output" "$([ -z "$output" ]; echo $?)"
-  output=$(tracked '*.py' scripts/plot | while read -r f; do
-    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$f" 2>&1 || echo "$f: does not parse"; done)
+  output=$(tracked '*.py' scripts/plot scripts/study | python3 -c '
+import ast, sys
+for name in sys.stdin.read().split("\n")[:-1]:
+    try:
+        ast.parse(open(name, encoding="utf-8").read(), name)
+    except SyntaxError as error:
+        print(f"{name}: {error}")' 2>&1)
   report "Python scripts parse" "$output" "$([ -z "$output" ]; echo $?)"
 fi
 

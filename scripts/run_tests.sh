@@ -306,6 +306,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   script task_run_programs test/test_task_run_programs.py "$out" ${case_filter:+"$case_filter"}
   script chat_programs test/test_chat_programs.py "$out" ${case_filter:+"$case_filter"}
   script signal_programs test/test_signal_programs.py "$out" ${case_filter:+"$case_filter"}
+  script rank_signal_programs test/test_rank_signal_programs.py "$out" ${case_filter:+"$case_filter"}
   script output_programs test/test_output_programs.py "$out" ${case_filter:+"$case_filter"}
   script suggestions_programs test/test_suggestions_programs.py "$out" ${case_filter:+"$case_filter"}
   script terminal_programs test/test_terminal_programs.py "$out" ${case_filter:+"$case_filter"}

@@ -97,7 +97,8 @@ void save_and_load(const Layout& a, const Layout& b) {
     RunConfig plan = rank.config;
     plan.output.out = "out";
     plan.output.save = SaveMode::async;
-    const StateSnapshot snapshot(rank.state(), {}, {}, rank.stream());
+    const StateSnapshot snapshot(rank.state(), {}, {}, folder.path(), rank.stream());
+    CHECK(snapshot.bytes() == snapshot.host_bytes());
     CHECK(snapshot.bytes() == snapshot_bytes(plan)[static_cast<std::size_t>(rank.exchange.rank())]);
     save_with_all_ranks(rank, by_all.parent_path(), position);
     save_checkpoint(by_one.parent_path(), to_huggingface(rank.config.shape, {}), position, 1,
@@ -191,10 +192,38 @@ TEST_SUITE("background save") {
     }
   }
 
-  TEST_CASE("training continues while files are written, and does not change them") {
+  TEST_CASE("moments on a disk are written from there") {
     if (tiny_shapes()) return;
     const TemporaryDirectory folder;
-    const Layout layout = with_pipeline(layout_of(8, 2, 2, 2), 2);
+    const RunPosition position{.step = 1, .samples = 8};
+    run_thread_ranks(4, [&](World& world) {
+      RunConfig config = state_config(layout_of(4, 2, 1, 2), kVocabulary);
+      config.memory.offload = {"optimizer=" + folder.path().string()};
+      config.output.out = "out";
+      config.output.save = SaveMode::async;
+      Rank<bf16> rank(world, config);
+      train(rank, samples_below(kVocabulary), 1);
+      const fs::path scratch = folder.path() / ("rank" + std::to_string(world.rank()));
+      fs::create_directory(scratch);
+      const StateSnapshot snapshot(rank.state(), {}, {}, scratch, rank.stream());
+      CHECK(snapshot.host_bytes() < snapshot.bytes() / 2);
+      CHECK(snapshot.host_bytes() ==
+            snapshot_bytes(config)[static_cast<std::size_t>(world.rank())]);
+      save_with_all_ranks(rank, folder.path() / "all", position);
+      save_checkpoint(folder.path() / "one", to_huggingface(config.shape, {}), position, 1,
+                      rank.state(), rank.stream());
+      if (!rank.exchange.first()) return;
+      const ParameterTable& table = rank.state().table();
+      CheckpointReader(folder.path() / "all" / checkpoint_name(1)).verify();
+      CHECK(same_bits(tensors_of(folder.path() / "all" / checkpoint_name(1), table),
+                      tensors_of(folder.path() / "one" / checkpoint_name(1), table)));
+    });
+  }
+
+  TEST_CASE("training continues while files are written, and does not change them") {
+    const TemporaryDirectory folder;
+    const Layout layout =
+        tiny_shapes() ? layout_of(2, 1, 2, 2) : with_pipeline(layout_of(8, 2, 2, 2), 2);
     std::vector<double> losses[2];
     for (const bool saves : {false, true}) {
       on_ranks<float>(layout, kVocabulary, [&](Rank<float>& rank) {
@@ -224,16 +253,21 @@ TEST_SUITE("background save") {
 
   TEST_CASE("if a rank cannot write, all ranks throw, and nothing is left") {
     if (tiny_shapes()) return;
-    const TemporaryDirectory folder;
-    on_ranks<float>(layout_of(4, 2), kVocabulary, [&](Rank<float>& rank) {
-      save_with_all_ranks(rank, folder.path(), {.step = 1});
-      std::vector<float> wrong(static_cast<std::size_t>(kVocabulary * 64));
-      wrong[70] = std::numeric_limits<float>::infinity();
-      const ParameterSpec& wte = rank.state().table().find("wte.weight");
-      rank.state().set_moments(wte, wrong.data(), nullptr, rank.stream());
-      CHECK(complaint([&] { save_with_all_ranks(rank, folder.path(), {.step = 2}); }) ==
-            "tensor first_moment.wte.weight: element [1, 6] is inf, not finite");
-    });
+    const TemporaryDirectory folder, disk;
+    for (const bool is_on_disk : {false, true}) {
+      run_thread_ranks(4, [&](World& world) {
+        RunConfig config = state_config(layout_of(4, 2), kVocabulary);
+        if (is_on_disk) config.memory.offload = {"optimizer=" + disk.path().string()};
+        Rank<float> rank(world, config);
+        if (!is_on_disk) save_with_all_ranks(rank, folder.path(), {.step = 1});
+        std::vector<float> wrong(static_cast<std::size_t>(kVocabulary * 64));
+        wrong[70] = std::numeric_limits<float>::infinity();
+        const ParameterSpec& wte = rank.state().table().find("wte.weight");
+        rank.state().set_moments(wte, wrong.data(), nullptr, rank.stream());
+        CHECK(complaint([&] { save_with_all_ranks(rank, folder.path(), {.step = 2}); }) ==
+              "tensor first_moment.wte.weight: element [1, 6] is inf, not finite");
+      });
+    }
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(folder.path())) {
       names.push_back(entry.path().filename());

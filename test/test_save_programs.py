@@ -184,8 +184,11 @@ def test_saves_by_all_ranks_and_by_rank_0_have_the_same_state_and_change_no_loss
     flags = with_flags(SAVE, steps=6, checkpoint_every=2)
     mpirun(program, RANKS, *flags, "--log", "async.jsonl")
     mpirun(program, RANKS, *with_flags(flags, out="sync"), "--log", "sync.jsonl", "--save", "sync")
+    # With moments on a disk, from which they are written.
+    (program.folder / "scratch").mkdir()
+    mpirun(program, RANKS, *with_flags(flags, out="disk"), "--log", "disk.jsonl", "--offload", "optimizer=scratch")
     mpirun(program, RANKS, *TRAIN, *LAYOUT, "--steps", 6, "--log", "none.jsonl")
-    for log in ("async.jsonl", "sync.jsonl"):
+    for log in ("async.jsonl", "sync.jsonl", "disk.jsonl"):
         expect_equal_runs(program, log, "none.jsonl", tolerance=0)
         saves = [line for line in program.log(log, saves=True) if "saved" in line]
         expect([line["step"] for line in saves] == [2, 4, 6], saves)
@@ -194,6 +197,7 @@ def test_saves_by_all_ranks_and_by_rank_0_have_the_same_state_and_change_no_loss
     for step in (2, 4, 6):
         a, b = (program.folder / f"{run}/step_{step:06}" for run in ("ckpts", "sync"))
         expect(read_checkpoint(a) == read_checkpoint(b), f"step {step}: other tensors")
+        expect(read_checkpoint(program.folder / f"disk/step_{step:06}") == read_checkpoint(b), f"disk, step {step}: other tensors")
         files = [file["name"] for file in json.loads((a / "manifest.json").read_text())["files"]]
         written = [name for name in files if name.endswith("safetensors")]
         expect(len(written) == 5 and all(map(ALLOWED_WRITERS.fullmatch, written)), written)

@@ -85,6 +85,6 @@ TEST_SUITE("slow_ranks") {
           "rank 1 (node7, NVIDIA H100 at 0000:81:00.0) is slow: it computed 110.0 ms per step for "
           "20 steps, the median of ranks 0, 1 is 80.0 ms");
     CHECK(slow_rank_text(slow[0], {.machine = "m", .host = "node7", .device = "a CPU"})
-              .starts_with("rank 1 (node7) is slow: "));
+              .starts_with("rank 1 (node7, a CPU) is slow: "));
   }
 }

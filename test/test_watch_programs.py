@@ -42,7 +42,7 @@ def run_ranks(program, ranks, arguments, fault_rank=None, code=0, **faults):
 def test_a_slow_rank_is_named_with_its_machine(program):
     run = [*TRAIN, "--steps", 45, "--log", "run.jsonl", "--log-ranks"]
     messages = run_ranks(program, 2, run, fault_rank=1, GEMM_SLEEP_US="1500")
-    notice = re.findall(r"rank (\d) \((\S+)\) is slow: it computed ([\d.]+) ms per step for 20 steps, "
+    notice = re.findall(r"rank (\d) \(([^,]+), .+\) is slow: it computed ([\d.]+) ms per step for 20 steps, "
                         r"the median of ranks 0, 1 is ([\d.]+) ms\n", messages)
     expect(len(notice) == 1 and notice[0][0] == "1" and float(notice[0][2]) > 1.2 * float(notice[0][3]), messages)
     records = [line for line in program.log("run.jsonl", slow=True) if "slow_rank" in line]

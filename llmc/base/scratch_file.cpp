@@ -11,12 +11,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <random>
 #include <string_view>
 #include <system_error>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
+#include "llmc/base/random_bits.h"
 #include "llmc/base/unfinished_files.h"
 
 namespace llmc {
@@ -27,9 +27,7 @@ constexpr std::string_view kNameStart = ".llmc-scratch-";
 
 // ".llmc-scratch-0123456789abcdef", with random digits.
 std::string random_name() {
-  std::random_device random;
-  const std::uint64_t high = random(), low = random();
-  return std::string(kNameStart) + checksum_text(high << 32 | low);
+  return std::string(kNameStart) + checksum_text(random_bits());
 }
 
 bool is_scratch_name(std::string_view name) {

@@ -42,6 +42,8 @@ class Bootstrap {
   virtual void abort(int exit_code) = 0;
 };
 
+std::string host_name();
+
 // Equal for the processes of one machine: its name, and a number that it draws when it boots.
 std::string machine_text();
 

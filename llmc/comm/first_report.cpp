@@ -5,19 +5,16 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdint>
-#include <random>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/file.h"
+#include "llmc/base/random_bits.h"
 #include "llmc/comm/poll_pause.h"
 
 namespace llmc {
 
 FirstReport::FirstReport(Bootstrap& ranks) {
-  std::random_device random;
-  const std::uint64_t high = random(), low = random();
-  const std::string name = ranks.all_gather("/llmc-" + checksum_text(high << 32 | low))[0];
+  const std::string name = ranks.all_gather("/llmc-" + checksum_text(random_bits()))[0];
   state_ = shared_state(name);
   ranks.all_gather("");  // all ranks have opened it
   if (ranks.places().local_rank == 0) ::shm_unlink(name.c_str());

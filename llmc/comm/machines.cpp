@@ -1,7 +1,5 @@
 #include "llmc/comm/machines.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -109,10 +107,12 @@ std::string padded(const std::string& ranges, std::size_t width) {
 
 }  // namespace
 
+std::string place_text(const RankPlace& place) {
+  return place.host + ", " + place.device + (place.gpu.empty() ? "" : " at " + place.gpu);
+}
+
 RankPlace own_place(const std::string& device) {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  return {.machine = machine_text(), .host = host, .device = device};
+  return {.machine = machine_text(), .host = host_name(), .device = device};
 }
 
 std::string pack_place(const RankPlace& place) {

@@ -14,6 +14,9 @@ struct RankPlace {
   std::string device;    // its name, such as "NVIDIA H100"
 };
 
+// "node07, NVIDIA H100 at 0000:81:00.0", or "node07, AMD EPYC" without a GPU.
+std::string place_text(const RankPlace& place);
+
 RankPlace own_place(const std::string& device);
 
 // For messages between ranks.

@@ -6,13 +6,19 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
+#include <utility>
 
 namespace llmc {
 
 namespace tcp {
 
 namespace {
+
+// A machine may have only one of them.
+constexpr const char* kLoopback[] = {"127.0.0.1", "::1"};
 
 // Room for an address of any family.
 struct AnyAddress {
@@ -60,6 +66,15 @@ bool is_loopback(const std::string& address) {
   return address == "::1" || address.starts_with("127.");
 }
 
+Socket listen_for_ranks(bool is_one_machine, int port, std::string* error) {
+  if (!is_one_machine) return listen_on("", port, error);
+  Socket listener;
+  for (const char* name : kLoopback) {
+    if (!listener.is_open()) listener = listen_on(name, port, error);
+  }
+  return listener;
+}
+
 std::vector<std::string> interface_addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return {};
@@ -72,6 +87,22 @@ std::vector<std::string> interface_addresses() {
     const bool is_link_local = address.starts_with("fe80:") || address.starts_with("169.254.");
     if (!address.empty() && !is_link_local) addresses.push_back(address);
   }
+  return addresses;
+}
+
+std::vector<std::string> addresses_after(const std::vector<std::string>& likely) {
+  std::vector<std::string> addresses;
+  for (const auto& list : {likely, interface_addresses()}) {
+    for (const std::string& address : list) {
+      const bool is_new = std::ranges::find(addresses, address) == addresses.end();
+      if (is_new && !address.empty()) addresses.push_back(address);
+    }
+  }
+  return addresses;
+}
+
+std::vector<std::string> addresses_to_try(std::vector<std::string> addresses, bool is_here) {
+  if (is_here) addresses.insert(addresses.begin(), std::begin(kLoopback), std::end(kLoopback));
   return addresses;
 }
 

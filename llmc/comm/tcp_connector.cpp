@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
 #include "llmc/base/number_text.h"
+#include "llmc/base/random_bits.h"
 #include "llmc/base/text_list.h"
 #include "llmc/comm/compare_ranks.h"
 #include "llmc/comm/tcp_address.h"
@@ -56,10 +56,6 @@ void send_greeting(const Socket& socket, const Greeting& greeting) {
       ::send(socket.descriptor(), &greeting, sizeof greeting, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-void add_new(std::vector<std::string>& texts, const std::string& text) {
-  if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
-}
-
 // The place of a rank, which is known before it listens.
 struct Host {
   std::string machine, address;
@@ -86,19 +82,13 @@ Connector::Connector(Bootstrap& ranks, std::chrono::milliseconds deadline)
   const bool is_one_machine =
       std::ranges::all_of(hosts, [&](const Host& host) { return host.machine == machine; });
   listen(is_one_machine);
-  std::vector<std::string> addresses;
-  if (is_one_machine) {
-    addresses.push_back(local_address(listener_));
-  } else {
-    add_new(addresses, hosts[static_cast<std::size_t>(rank_)].address);
-    for (const Host& host : hosts) {
-      if (host.machine == machine) add_new(addresses, host.address);
-    }
-    for (const std::string& address : interface_addresses()) add_new(addresses, address);
-    std::erase(addresses, "");
+  std::vector<std::string> likely = {hosts[static_cast<std::size_t>(rank_)].address};
+  for (const Host& host : hosts) {
+    if (host.machine == machine) likely.push_back(host.address);
   }
-  std::random_device random;
-  for (std::uint64_t& part : key_) part = std::uint64_t{random()} << 32 | random();
+  const std::vector<std::string> addresses =
+      is_one_machine ? std::vector{local_address(listener_)} : addresses_after(likely);
+  std::ranges::generate(key_, random_bits);
   const std::string key(reinterpret_cast<const char*>(key_.data()), sizeof key_);
   const std::vector<std::string> all =
       ranks.all_gather(pack_texts({key, machine, std::to_string(port()), pack_texts(addresses)}));
@@ -121,12 +111,7 @@ int Connector::port() const {
 
 void Connector::listen(bool is_one_machine) {
   std::string error;
-  // The name of the loopback interface makes it the only one.
-  const std::vector<std::string> names =
-      is_one_machine ? std::vector<std::string>{"127.0.0.1", "::1"} : std::vector<std::string>{""};
-  for (const std::string& name : names) {
-    if (!listener_.is_open()) listener_ = listen_on(name, 0, &error);
-  }
+  listener_ = listen_for_ranks(is_one_machine, 0, &error);
   if (!listener_.is_open()) fail("this rank cannot listen on a TCP port: " + error);
   fcntl(listener_.descriptor(), F_SETFL, O_NONBLOCK);
 }
@@ -201,10 +186,8 @@ void Connector::greet_arrivals() {
 bool Connector::answers(Dial& dial, const Greeting& own, std::string& error) {
   const Place& place = places_[static_cast<std::size_t>(own.to)];
   if (!dial.socket.is_open()) {
-    std::vector<std::string> addresses;
-    if (place.machine == places_[static_cast<std::size_t>(rank_)].machine)
-      addresses = {"127.0.0.1", "::1"};
-    addresses.insert(addresses.end(), place.addresses.begin(), place.addresses.end());
+    const bool is_here = place.machine == places_[static_cast<std::size_t>(rank_)].machine;
+    const std::vector<std::string> addresses = addresses_to_try(place.addresses, is_here);
     const std::string address = addresses[dial.attempt++ % addresses.size()];
     dial.socket = connect_to(address, place.port, &error);
     dial.size = 0;

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <random>
 
 #include "llmc/base/file.h"
+#include "llmc/base/random_bits.h"
 #include "llmc/base/utf8.h"
 
 namespace llmc {
@@ -56,9 +56,7 @@ std::vector<std::int64_t> whole_numbers(const std::vector<std::string>& texts) {
 }
 
 std::int64_t draw_seed() {
-  std::random_device random;
-  const std::uint64_t bits = (std::uint64_t{random()} << 32) | random();
-  return static_cast<std::int64_t>(bits >> 11);
+  return static_cast<std::int64_t>(random_bits() >> 11);
 }
 
 namespace infer_detail {

@@ -1,16 +1,15 @@
 #include "llmc/control/connect_control.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <exception>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "llmc/base/checksum.h"
 #include "llmc/base/error.h"
+#include "llmc/base/random_bits.h"
 #include "llmc/base/text_list.h"
 #include "llmc/comm/launcher.h"
 #include "llmc/comm/tcp_address.h"
@@ -24,26 +23,11 @@ namespace {
 
 constexpr std::chrono::seconds kConnectTime{60};
 
-std::string random_key() {
-  std::random_device random;
-  std::string key;
-  for (int i = 0; i < 2; ++i) {
-    const std::uint64_t high = random(), low = random();
-    key += checksum_text(high << 32 | low);
-  }
-  return key;
-}
-
 tcp::Socket listen(bool is_one_machine, std::string& error) {
   const int port = is_variable_set("LLMC_CONTROL_PORT")
                        ? number_from_environment("LLMC_CONTROL_PORT", 1, 65535)
                        : 0;
-  const std::vector<std::string> names =
-      is_one_machine ? std::vector<std::string>{"127.0.0.1", "::1"} : std::vector<std::string>{""};
-  tcp::Socket listener;
-  for (const std::string& name : names) {
-    if (!listener.is_open()) listener = tcp::listen_on(name, port, &error);
-  }
+  tcp::Socket listener = tcp::listen_for_ranks(is_one_machine, port, &error);
   if (!listener.is_open()) {
     error = "rank 0 cannot listen on " +
             (port == 0 ? "a control port" : "LLMC_CONTROL_PORT " + std::to_string(port)) + ": " +
@@ -56,12 +40,7 @@ std::vector<std::string> addresses_of(Bootstrap& ranks, const tcp::Socket& liste
                                       bool is_one_machine) {
   if (is_one_machine) return {tcp::local_address(listener)};
   if (is_variable_set("LLMC_CONTROL_ADDRESS")) return {std::getenv("LLMC_CONTROL_ADDRESS")};
-  std::vector<std::string> addresses = {ranks.address()};
-  for (const std::string& address : tcp::interface_addresses()) {
-    if (address != addresses[0]) addresses.push_back(address);
-  }
-  std::erase(addresses, "");
-  return addresses;
+  return tcp::addresses_after({ranks.address()});
 }
 
 }  // namespace
@@ -76,7 +55,7 @@ void connect_control(Bootstrap& ranks, std::chrono::duration<double> silence,
   std::string error;
   tcp::Socket listener;
   std::vector<std::string> offer;
-  const std::string key = random_key();
+  const std::string key = checksum_text(random_bits()) + checksum_text(random_bits());
   if (places.rank == 0) {
     try {
       listener = listen(is_one_machine, error);
@@ -98,11 +77,9 @@ void connect_control(Bootstrap& ranks, std::chrono::duration<double> silence,
     if (places.rank == 0) {
       start(std::make_unique<RankStore>(std::move(listener), key, places.ranks, silence));
     } else {
-      std::vector<std::string> addresses = unpack_texts(offer[2]);
-      const auto rank = static_cast<std::size_t>(places.rank);
-      if (machines[rank] == machines[0] && !is_one_machine) {
-        addresses.insert(addresses.begin(), {"127.0.0.1", "::1"});
-      }
+      const bool is_here = machines[static_cast<std::size_t>(places.rank)] == machines[0];
+      const std::vector<std::string> addresses =
+          tcp::addresses_to_try(unpack_texts(offer[2]), is_here && !is_one_machine);
       start(std::make_unique<StoreClient>(places.rank, places.ranks, addresses,
                                           std::atoi(offer[1].c_str()), offer[0], kConnectTime));
     }

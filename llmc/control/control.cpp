@@ -1,6 +1,7 @@
 #include "llmc/control/control.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -39,9 +40,7 @@ Control::Control(Bootstrap& ranks, const ControlSettings& settings, ControlAnswe
       answers_(std::move(answers)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(static_cast<std::size_t>(ranks_)) {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  hosts_ = ranks.all_gather(name);
+  hosts_ = ranks.all_gather(host_name());
   take_hosts();
   now_ = last_table_ = last_progress_ = ControlClock::now();
   const auto start = [this](std::unique_ptr<ControlLink> link) {
@@ -133,6 +132,7 @@ void Control::wait_for_loss(std::chrono::milliseconds limit) {
 }
 
 void Control::run() {
+  ::pthread_setname_np(::pthread_self(), "control");
   while (true) {
     {
       const std::lock_guard lock(mutex_);

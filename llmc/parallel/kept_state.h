@@ -212,13 +212,18 @@ class KeptState {
     get_moment(optimizer_->first_moment(), first);
     get_moment(optimizer_->second_moment(), second);
   }
+  bool keeps_moments_on_disk() const {
+    return optimizer_ && optimizer_->first_moment().is_on_disk();
+  }
   void get_kept_moments(const ParameterSpec& spec, float* first, float* second, Stream& stream) {
     if (!spec.is_held || !spec.trainable) return;
     const OwnedPart own = layout_.own_values(spec);
-    copy_values({&optimizer_->first_moment(), own.shard_offset, Use::read}, own.size, first,
-                stream);
-    copy_values({&optimizer_->second_moment(), own.shard_offset, Use::read}, own.size, second,
-                stream);
+    const auto get_moment = [&](StateArray<float>& moments, float* values) {
+      if (values == nullptr) return;
+      copy_values({&moments, own.shard_offset, Use::read}, own.size, values, stream);
+    };
+    get_moment(optimizer_->first_moment(), first);
+    get_moment(optimizer_->second_moment(), second);
   }
   void visit_kept(const RunState::VisitKept& visit_values) {
     const auto visit = [&](const char* kind, const ParameterSpec& spec, const StateOperand& operand,

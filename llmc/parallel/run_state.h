@@ -95,7 +95,9 @@ class RunState : public LoadableWeights {
   // Whether a rank of the pipeline stage that first holds a parameter keeps all of these weights,
   // so that collect_weight() only copies them there.
   virtual bool keeps_whole_weight(const ParameterSpec& spec) const = 0;
-  // Writes the kept_moments(). No other rank takes part.
+  // Whether the moments are in a file of the rank's own (--offload optimizer=DIR).
+  virtual bool keeps_moments_on_disk() const = 0;
+  // Writes the kept_moments(); one of the two may be null. No other rank takes part.
   virtual void get_kept_moments(const ParameterSpec& spec, float* first, float* second,
                                 Stream& stream) = 0;
   virtual OptimizerState optimizer_state(Stream& stream) = 0;

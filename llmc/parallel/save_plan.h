@@ -33,7 +33,8 @@ struct SavePlan {
   std::vector<Weight> weights;  // in the order of the table
   std::vector<Moment> moments;  // the same, with one or more per parameter that learns
 
-  std::vector<std::int64_t> bytes;  // that each rank writes, and copies into host memory before
+  // Bytes that each rank writes: in all, and of moments.
+  std::vector<std::int64_t> bytes, moment_bytes;
 
   // The ranks that write weights, and those that write moments, ascending.
   std::vector<int> weight_writers() const { return writers(weights); }
@@ -101,6 +102,7 @@ SavePlan plan_save(const ParameterTable& table, const ShardLayout& layout, const
                    std::int64_t share, const Saves& saves) {
   using namespace save_plan_detail;
   SavePlan plan;
+  plan.moment_bytes.resize(static_cast<std::size_t>(mesh.ranks));
   Dealer dealer(mesh.ranks);
   std::int64_t weight_bytes = 0;
   for (const ParameterSpec& spec : table.specs()) {
@@ -127,7 +129,9 @@ SavePlan plan_save(const ParameterTable& table, const ShardLayout& layout, const
         if (size == 0) continue;
         const std::vector<int> holders = ranks_with_shard(
             mesh, spec.first_holder, shard, layout.shards(), tensor_ranks == 1 ? -1 : tensor);
-        plan.moments.push_back({&spec, dealer.deal(holders, 8 * size)});
+        const int writer = dealer.deal(holders, 8 * size);
+        plan.moments.push_back({&spec, writer});
+        plan.moment_bytes[static_cast<std::size_t>(writer)] += 8 * size;
       }
     }
   }

@@ -23,6 +23,7 @@ class StateBytes {
 
   bool is_resident() const { return store_ == nullptr; }
   bool is_on_host() const { return place_ == Place::host; }
+  bool is_on_disk() const { return place_ == Place::disk; }
   std::int64_t size() const { return size_; }  // elements
   std::int64_t element_bytes() const { return element_bytes_; }
 

@@ -149,6 +149,7 @@ class TrainingState final : public RunState {
                    Stream& stream) override {
     kept_.get_moments(spec, first, second, stream);
   }
+  bool keeps_moments_on_disk() const override { return kept_.keeps_moments_on_disk(); }
   void get_kept_moments(const ParameterSpec& spec, float* first, float* second,
                         Stream& stream) override {
     kept_.get_kept_moments(spec, first, second, stream);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/parallel/save_plan.h"
@@ -21,6 +22,10 @@ std::vector<std::int64_t> snapshot_bytes(const RunConfig& config) {
       plan_save(table, layout, mesh, kWriterShare, [&](const auto&) { return !has_adapter; });
   for (const ParameterSpec& spec : table.specs()) {
     if (has_adapter && spec.trainable) plan.bytes[0] += 4 * spec.size();
+  }
+  // These are written from the disk that has them, one tensor at a time.
+  if (shape.offload.optimizer.place == Place::disk) {
+    std::ranges::transform(plan.bytes, plan.moment_bytes, plan.bytes.begin(), std::minus<>());
   }
   return plan.bytes;
 }

@@ -28,7 +28,7 @@ BackgroundSave::BackgroundSave(const std::filesystem::path& root, const HuggingF
   });
   directory_ = exchange_.broadcast(writer_ ? writer_->directory().string() : "");
   optimizer_ = state.optimizer_state(stream);
-  snapshot_ = std::make_unique<StateSnapshot>(state, options_, config_, stream);
+  snapshot_ = std::make_unique<StateSnapshot>(state, options_, config_, directory_, stream);
   thread_ = std::thread([this] { write(); });
 }
 
@@ -38,7 +38,7 @@ BackgroundSave::~BackgroundSave() {
 
 void BackgroundSave::write() {
   try {
-    entries_ = snapshot_->write(directory_);
+    entries_ = snapshot_->write();
     own_ = State::written;
   } catch (...) {
     failure_ = std::current_exception();

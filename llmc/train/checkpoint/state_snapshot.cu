@@ -20,18 +20,33 @@ SavePlan plan_of(const RunState& state, const CheckpointOptions& options) {
 }  // namespace
 
 StateSnapshot::StateSnapshot(RunState& state, const CheckpointOptions& options,
-                             const HuggingFaceConfig& config, Stream& stream)
-    : state_(state), frozen_(options.frozen), plan_(plan_of(state, options)) {
+                             const HuggingFaceConfig& config,
+                             const std::filesystem::path& directory, Stream& stream)
+    : state_(state),
+      frozen_(options.frozen),
+      plan_(plan_of(state, options)),
+      files_(directory, directory.string()) {
   if (options.adapter != nullptr) {
     adapter_tensors_ = adapter_tensors(*options.adapter, config);
     collect_adapter(stream);
   }
   collect_weights(stream);
-  add_time(times_.copy_ms, [&] { copy_moments(stream); });
+  list_moments();
   for (const auto* tensors : {&weights_, &moments_}) {
     for (const SavedTensor& tensor : *tensors) bytes_ += 4 * tensor.slice.count();
   }
   for (const auto& [name, values] : adapter_) bytes_ += 4 * std::ssize(values);
+  host_bytes_ = bytes_;
+  if (!state_.keeps_moments_on_disk()) {
+    add_time(times_.copy_ms, [&] { copy_moments(stream); });
+    return;
+  }
+  for (const SavedTensor& tensor : moments_) host_bytes_ -= 4 * tensor.slice.count();
+  try {
+    add_time(times_.copy_ms, [&] { write_moments_from_disk(stream); });
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
 }
 
 void StateSnapshot::collect_adapter(Stream& stream) {
@@ -69,33 +84,54 @@ void StateSnapshot::collect_weights(Stream& stream) {
   }
 }
 
-void StateSnapshot::copy_moments(Stream& stream) {
-  std::vector<SavedTensor> second_moments;
-  for (const SavePlan::Moment& moment : plan_.moments) {
-    if (!writes(moment.writer)) continue;
-    const ParameterSpec& spec = *moment.spec;
-    const ElementRange kept = state_.kept_moments(spec);
-    const auto tensor = [&](const char* prefix) {
-      return SavedTensor{.slice = slice_of(spec, state_.table().place(), prefix + spec.name, kept),
-                         .spec = &spec,
-                         .values = std::vector<float>(static_cast<std::size_t>(kept.count))};
-    };
-    SavedTensor first = tensor(kFirstMoment), second = tensor(kSecondMoment);
-    state_.get_kept_moments(spec, first.values.data(), second.values.data(), stream);
-    moments_.push_back(std::move(first));
-    second_moments.push_back(std::move(second));
+// The first moments of all parameters, then the second ones.
+void StateSnapshot::list_moments() {
+  for (const char* const prefix : {kFirstMoment, kSecondMoment}) {
+    for (const SavePlan::Moment& moment : plan_.moments) {
+      if (!writes(moment.writer)) continue;
+      const ParameterSpec& spec = *moment.spec;
+      const ElementRange kept = state_.kept_moments(spec);
+      moments_.push_back({.slice = slice_of(spec, state_.table().place(), prefix + spec.name, kept),
+                          .spec = &spec,
+                          .values = {}});
+    }
   }
-  std::ranges::move(second_moments, std::back_inserter(moments_));
 }
 
-std::vector<ManifestFile> StateSnapshot::write(const std::filesystem::path& directory) {
-  CheckpointFiles files(directory, directory.string());
+void StateSnapshot::copy_moments(Stream& stream) {
+  const std::size_t count = moments_.size() / 2;
+  for (std::size_t i = 0; i < count; ++i) {
+    SavedTensor &first = moments_[i], &second = moments_[count + i];
+    for (SavedTensor* tensor : {&first, &second}) {
+      tensor->values.resize(static_cast<std::size_t>(tensor->slice.count()));
+    }
+    state_.get_kept_moments(*first.spec, first.values.data(), second.values.data(), stream);
+  }
+}
+
+void StateSnapshot::write_moments_from_disk(Stream& stream) {
+  if (moments_.empty()) return;
+  SafetensorsWriter& file = moments_file();
+  const std::size_t count = moments_.size() / 2;
+  for (std::size_t i = 0; i < 2 * count; ++i) {
+    SavedTensor& tensor = moments_[i];
+    tensor.values.resize(static_cast<std::size_t>(tensor.slice.count()));
+    float* const values = tensor.values.data();
+    state_.get_kept_moments(*tensor.spec, i < count ? values : nullptr,
+                            i < count ? nullptr : values, stream);
+    write(file, tensor, false);
+    tensor.values = {};
+  }
+}
+
+std::vector<ManifestFile> StateSnapshot::write() {
+  if (failure_) std::rethrow_exception(failure_);
   std::vector<ManifestFile> entries;
   add_time(times_.write_ms, [&] {
-    if (!adapter_.empty()) write_adapter(files);
-    if (!weights_.empty()) write_weights(files);
-    if (!moments_.empty()) write_moments(files);
-    entries = files.finish();
+    if (!adapter_.empty()) write_adapter();
+    if (!weights_.empty()) write_weights();
+    if (!moments_.empty() && !state_.keeps_moments_on_disk()) write_moments();
+    entries = files_.finish();
   });
   return entries;
 }
@@ -106,18 +142,18 @@ std::string StateSnapshot::own_name(const std::string& stem, const Writers& writ
   return tensor_file_name(stem, static_cast<std::size_t>(own), writers.size());
 }
 
-void StateSnapshot::write_weights(CheckpointFiles& files) {
+void StateSnapshot::write_weights() {
   std::vector<TensorHeader> headers;
   for (const SavedTensor& tensor : weights_) headers.push_back(tensor.slice.stored_header());
   SafetensorsWriter& file =
-      files.tensor_file(own_name("model", plan_.weight_writers()), std::move(headers));
+      files_.tensor_file(own_name("model", plan_.weight_writers()), std::move(headers));
   for (const SavedTensor& tensor : weights_) write(file, tensor, true);
 }
 
-void StateSnapshot::write_adapter(CheckpointFiles& files) {
+void StateSnapshot::write_adapter() {
   std::vector<TensorHeader> headers;
   for (const AdapterTensor& tensor : adapter_tensors_) headers.push_back(tensor.stored);
-  SafetensorsWriter& file = files.tensor_file(kAdapterWeightsName, std::move(headers));
+  SafetensorsWriter& file = files_.tensor_file(kAdapterWeightsName, std::move(headers));
   write_adapter_tensors(
       file, adapter_tensors_, [&](const std::string& name, std::span<float> values) {
         const ParameterSpec& spec = state_.table().find(name);
@@ -130,11 +166,14 @@ void StateSnapshot::write_adapter(CheckpointFiles& files) {
       });
 }
 
-void StateSnapshot::write_moments(CheckpointFiles& files) {
+SafetensorsWriter& StateSnapshot::moments_file() {
   std::vector<Slice> slices;
   for (const SavedTensor& tensor : moments_) slices.push_back(tensor.slice);
-  SafetensorsWriter& file =
-      files.tensor_file(own_name("optimizer", plan_.moment_writers()), slices);
+  return files_.tensor_file(own_name("optimizer", plan_.moment_writers()), slices);
+}
+
+void StateSnapshot::write_moments() {
+  SafetensorsWriter& file = moments_file();
   for (const SavedTensor& tensor : moments_) write(file, tensor, false);
 }
 

@@ -41,11 +41,6 @@ bool on_one_machine(const LinkReport& report, const LinkSpeed& pair) {
          report.places[static_cast<std::size_t>(pair.second)].machine;
 }
 
-// "node07, NVIDIA H100"
-std::string device_text(const RankPlace& place) {
-  return place.host + ", " + place.device + (place.gpu.empty() ? "" : " " + place.gpu);
-}
-
 std::string below_text(double value, double typical) {
   return number_text("%.0f%% below the median of ", 100 * (1 - value / typical));
 }
@@ -78,7 +73,7 @@ std::vector<SlowPart> slow_parts(const LinkReport& report) {
     const double flops = report.flops_per_s[rank];
     if (flops >= kSlow * typical) continue;
     slow.push_back({"rank " + std::to_string(rank),
-                    device_text(report.places[rank]) + ": " + flops_text(flops) + ", " +
+                    place_text(report.places[rank]) + ": " + flops_text(flops) + ", " +
                         below_text(flops, typical) + flops_text(typical)});
   }
   for (const bool one_machine : {true, false}) {
@@ -92,8 +87,8 @@ std::vector<SlowPart> slow_parts(const LinkReport& report) {
       if (pair.bytes_per_s >= kSlow * typical_speed) continue;
       slow.push_back(
           {pair_name(pair),
-           device_text(report.places[static_cast<std::size_t>(pair.first)]) + " and " +
-               device_text(report.places[static_cast<std::size_t>(pair.second)]) + ": " +
+           place_text(report.places[static_cast<std::size_t>(pair.first)]) + " and " +
+               place_text(report.places[static_cast<std::size_t>(pair.second)]) + ": " +
                bandwidth_text(pair.bytes_per_s) + ", " +
                below_text(pair.bytes_per_s, typical_speed) + bandwidth_text(typical_speed) +
                (one_machine ? " of pairs on one machine" : " of pairs of two machines")});
@@ -106,7 +101,7 @@ std::string link_report_text(const LinkReport& report) {
   std::string text = "check of links: matrix products";
   for (std::size_t rank = 0; rank < report.places.size(); ++rank) {
     text += "\n  " + column("rank " + std::to_string(rank), 16) +
-            column(flops_text(report.flops_per_s[rank]), 14) + device_text(report.places[rank]);
+            column(flops_text(report.flops_per_s[rank]), 14) + place_text(report.places[rank]);
   }
   if (!report.pairs.empty()) {
     text += number_text("\ncheck of links: all-reduce, latency and bandwidth per rank (%.0f MiB)",

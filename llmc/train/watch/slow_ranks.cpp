@@ -61,10 +61,6 @@ std::vector<SlowRank> SlowRanks::add_step(const std::vector<RankTimes>& ranks) {
   return slow_ranks;
 }
 
-std::string place_text(const RankPlace& place) {
-  return place.host + (place.gpu.empty() ? "" : ", " + place.device + " at " + place.gpu);
-}
-
 std::string slow_rank_text(const SlowRank& slow, const RankPlace& place) {
   return "rank " + std::to_string(slow.rank) + " (" + place_text(place) +
          ") is slow: it computed " + number_text("%.1f ms", slow.own) + " per step for " +

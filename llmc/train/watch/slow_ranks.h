@@ -59,9 +59,6 @@ class SlowRanks {
   std::vector<State> states_;             // of each rank
 };
 
-// "node07, NVIDIA H100 at 0000:81:00.0"; without a GPU only the host name.
-std::string place_text(const RankPlace& place);
-
 // "rank 3 (node07, NVIDIA H100 at 0000:81:00.0) is slow: ..."
 std::string slow_rank_text(const SlowRank& slow, const RankPlace& place);
 
