@@ -302,7 +302,7 @@ TEST_FILES := $(or $(FILE),$(wildcard test/test_*.cu test/test_*.cpp))
 # host executor itself, so they do not run on a GPU. Sanitizers check kernels, each of them alone
 # and in one model, ranks, threads, and (bad accesses) readers with malformed inputs. A file named by FILE is always checked.
 MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,chat_model family scheduler scheduler_kv8 checkpoint_texts comparison \
-                 check_links document_mask evaluation infer_decoder loss_scale memory_modes not_finite qat qat_deployment rank_state smoothing tensor_plan \
+                 check_links document_mask evaluation infer_decoder loss_scale memory_modes not_finite offload_plan pipeline_plan qat qat_deployment rank_state smoothing tensor_plan \
                  tensor_state tour trainable_ranks training \
                  $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 text_classifier trainable)))
 SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% test/test_worker_pool.cpp test/test_task_thread.cpp test/test_tcp_transport.cpp \
