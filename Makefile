@@ -20,6 +20,7 @@ FILE ?=## build and run only these test files, such as test/test_activation.cu
 MPI_HOME ?=## folder of an MPI library; if empty, Open MPI of Debian or Ubuntu
 NCCL_HOME ?=## folder of NCCL; if empty, that of the CUDA toolkit or of the system
 OP ?=## test or benchmark only these ops of dev/ops, such as "activation adamw"
+CI_PARTS ?= asan tsan ptx cuda-tests## what `make every-build` compiles in addition to the programs and the host's tests
 UPDATE ?= 0## 1: `make resources` rewrites its table of budgets
 BENCH_FLAGS ?=## flags of every benchmark, such as "--shapes all --json"
 NORES ?=## 1: `make bench` without a GPU omits the report of `make resources`
@@ -480,8 +481,10 @@ $(MAINS:%=$(CUDA_OUT)/%): $(CUDA_OUT)/%: $(CUDA_OUT)/%.o $(CUDA_OBJECTS) $(LIBRA
 $(HOST)/%: data/%.cpp $(HOST)/standard.h.gch $(HOST)/commands $(LIBRARY) | $(CHECKED) $(COMMIT).o
 	$(HOST_CXX) $(LIBRARY_FLAGS) $(call precompiled,$(HOST)/standard.h) -MMD -MP -MF $@.d -MT $@ $< $(COMMIT).o $(LIBRARY) -o $@ $(HOST_LIBS)
 
-$(HOST)/%: test/faults/%.cu $(EXECUTOR) $(EXECUTE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
-	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(EXECUTOR) $(EXECUTE) $(LIBRARY) -o $@ $(HOST_LIBS) $(if $(EXECUTE),-rdynamic)
+# The planted faults are in kernels, so the library needs no sanitizers.
+FAULTS_LIBRARY := $(if $(SANITIZE),build/host/libllmc.a,$(LIBRARY))
+$(HOST)/%: test/faults/%.cu $(EXECUTOR) $(EXECUTE) $(HOST)/commands $(FAULTS_LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(TEST_OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(EXECUTOR) $(EXECUTE) $(FAULTS_LIBRARY) -o $@ $(HOST_LIBS) $(if $(EXECUTE),-rdynamic)
 
 build/units/oracle.cpp: FORCE
 	$(call include_files,$(wildcard test/oracle/*.cpp))
@@ -723,9 +726,16 @@ bench: ## check every kernel against its oracle; on a GPU, also time it and its 
 # One build at a time would leave cores idle while its last file compiles. The tests check every case,
 # so only some of the benchmarks are built.
 BENCHES_HERE := planted_faults bench_activation bench_random_fill
+PARTS_asan       := asan-tests
+PARTS_tsan       := tsan-tests
+PARTS_ptx        := $(if $(NVCC),$(PTXAS_REPORTS) ptx-tests)
+PARTS_cuda-tests := $(if $(NVCC),$(CUDA_OUT)/tests $(if $(NCCL_FLAGS),$(CUDA_OUT)/mpi_ranks))
+ifneq ($(filter-out asan tsan ptx cuda-tests,$(CI_PARTS)),)
+$(error CI_PARTS=$(CI_PARTS): allowed are asan, tsan, ptx and cuda-tests)
+endif
 .PHONY: every-build asan-tests tsan-tests ptx-tests
-every-build: all test-programs build/single/checked $(BENCHES_HERE:%=$(HOST)/%) $(if $(NVCC),$(PTXAS_REPORTS) $(CUDA_OUT)/tests ptx-tests) \
-             $(if $(NCCL_FLAGS),$(CUDA_OUT)/mpi_ranks) asan-tests tsan-tests ## compile everything that .ci/run runs: programs, tests, benchmarks, builds with sanitizers
+every-build: all test-programs build/single/checked $(BENCHES_HERE:%=$(HOST)/%) \
+             $(foreach p,$(CI_PARTS),$(PARTS_$p)) ## compile everything that .ci/run runs: programs, tests, benchmarks, and CI_PARTS
 asan-tests: | faults $(ORACLE)
 	+@$(MAKE) --no-print-directory SANITIZE=address,undefined build/host-asan/tests
 tsan-tests: | faults $(ORACLE)
