@@ -6,7 +6,6 @@
 Trains GPT-2 124M (--model d12) for some steps and prints, for each rank, the processor time of its control thread as a part
 of the time that passed. Needs Open MPI and Linux.
 """
-import argparse
 import json
 import os
 import subprocess
@@ -17,8 +16,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
 import standard_output  # noqa: E402
+from train_command import arguments_of, train_command  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
 SMALL = {"--model": "d12", "--batch-size": 1, "--seq-len": 64, "--grad-accum": 1, "--zero": 1}
 
 
@@ -41,20 +40,16 @@ def steps_of(log):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", help="text to train on")
-    parser.add_argument("--program", default=ROOT / "build/host/train_gpt2", help="default: the host build")
-    parser.add_argument("--ranks", type=int, default=2, help="default: 2")
-    parser.add_argument("--steps", type=int, default=10, help="default: 10")
-    arguments, more = parser.parse_known_args()
+    def add_flags(parser):
+        parser.add_argument("--ranks", type=int, default=2, help="default: 2")
+        parser.add_argument("--steps", type=int, default=10, help="default: 10")
+
+    arguments = arguments_of(__doc__.splitlines()[0], add_flags)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
-        words = [ROOT / "scripts/run.sh", "-np", arguments.ranks, arguments.program, "--train", arguments.text, "--log", log,
-                 "--steps", arguments.steps + 1, "--eval-every", 0, "--sample-every", 0, "--quiet", *more]
-        for flag, value in SMALL.items():
-            words += [] if flag in more else [flag, value]
-        process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, text=True, start_new_session=True)
+        words = train_command(arguments, arguments.ranks, ["--log", log, "--steps", arguments.steps + 1], SMALL)
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                   start_new_session=True)
         samples = {}
         while process.poll() is None:
             count = steps_of(log)
@@ -62,7 +57,7 @@ def main():
                 samples[count] = time.monotonic(), control_threads(process.pid)
             time.sleep(0.01)
         if process.returncode != 0:
-            sys.exit(f"control_cost.py: {' '.join(map(str, words))} failed:\n{process.stderr.read()}")
+            sys.exit(f"control_cost.py: {' '.join(words)} failed:\n{process.stderr.read()}")
         first, last = min(samples), max(count for count in samples if count <= arguments.steps)
         (begin, before), (end, after) = samples[first], samples[last]
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

@@ -6,7 +6,6 @@
 Needs Open MPI. The table has the largest relative difference of the loss in steps 1 to N for some N, and the difference of
 the gradient norm in the last step. Every mesh has the same tokens per step; the script checks token_hash.
 """
-import argparse
 import json
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
 import standard_output  # noqa: E402
+from train_command import arguments_of, train_command  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
 BATCHES = 8  # micro-batches per step, of all data ranks
 ONE_RANK = (1, 1, 1, 1, 0, 0, False)
 # Ranks, tensor ranks, pipeline ranks, chunks, ZeRO stage, shard group (0: all), sequence parallelism.
@@ -32,19 +31,15 @@ def train(mesh, arguments, folder):
     """Returns the log lines of the steps."""
     ranks, tensor_ranks, pipeline_ranks, chunks, zero, group, spread = mesh
     log = Path(folder) / f"{'-'.join(map(str, mesh))}.jsonl"
-    flags = [*arguments.more, "--train", arguments.text, "--steps", arguments.steps, "--log", log, "--eval-every", 0,
-             "--sample-every", 0, "--grad-accum", BATCHES * tensor_ranks * pipeline_ranks // ranks, "--quiet"]
-    for flag, value in SMALL.items():
-        if flag not in arguments.more:
-            flags += [flag, value]
+    flags = ["--steps", arguments.steps, "--log", log, "--grad-accum", BATCHES * tensor_ranks * pipeline_ranks // ranks]
     if ranks > 1:
         flags += ["--tp", tensor_ranks, "--pp", pipeline_ranks, "--zero", zero, "--shard-group", group]
         flags += ["--pp-chunks", chunks] if chunks > 1 else []
         flags += ["--sequence-parallel"] if spread else []
-    command = [arguments.program, *flags] if ranks == 1 else [ROOT / "scripts/run.sh", "-np", ranks, arguments.program, *flags]
-    result = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    command = train_command(arguments, ranks, flags, SMALL)
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if result.returncode != 0:
-        sys.exit(f"mesh_losses.py: {' '.join(map(str, command))} failed:\n{result.stderr}")
+        sys.exit(f"mesh_losses.py: {' '.join(command)} failed:\n{result.stderr}")
     with open(log, encoding="utf-8") as file:
         return [line for line in map(json.loads, file) if "loss" in line]
 
@@ -54,11 +49,8 @@ def difference(lines, one, step, key):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", help="text to train on")
-    parser.add_argument("--program", default=ROOT / "build/host/train_gpt2", help="default: the host build")
-    parser.add_argument("--steps", type=int, default=10, help="default: 10")
-    arguments, arguments.more = parser.parse_known_args()
+    arguments = arguments_of(__doc__.splitlines()[0], lambda parser: parser.add_argument(
+        "--steps", type=int, default=10, help="default: 10"))
     milestones = {1, 10, 100, arguments.steps} | ({3} if arguments.steps <= 10 else set())
     shown = sorted(step for step in milestones if step <= arguments.steps)
     print("| ranks | `--tp` | `--pp` | chunks | `--zero` | shard group | sequence parallel | " +

@@ -12,7 +12,6 @@ ranks write), and resumed from the last of these checkpoints. Needs Open MPI and
   write        save_write_ms: until the files are durable
   peak         the largest resident memory of a rank, MiB: without saves, with each kind of save, and resumed
 """
-import argparse
 import json
 import os
 import resource
@@ -27,11 +26,11 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
 import standard_output  # noqa: E402
+from train_command import arguments_of, train_command  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
 LAYOUTS = {1: [[]], 2: [["--zero", 1]], 4: [["--zero", 1], ["--tp", 2, "--zero", 1]], 8: [["--tp", 2, "--zero", 2]]}
 STEPS, EVERY = 9, 4
-SMALL = {"--model": "d12", "--batch-size": 1, "--seq-len": 64}
+SMALL = {"--model": "d12", "--batch-size": 1, "--seq-len": 64, "--grad-accum": 1}
 
 
 def measured(words):
@@ -71,20 +70,16 @@ class Run:
         log, peaks = folder / "log.jsonl", folder / "peaks"
         for old in (log, peaks):
             old.unlink(missing_ok=True)
-        words = [sys.executable, __file__, "--measured", peaks, arguments.program, "--train", arguments.text, "--log", log,
-                 "--eval-every", 0, "--sample-every", 0, "--grad-accum", 1, "--steps", steps, "--quiet", *flags]
-        for flag, value in SMALL.items():
-            words += [] if flag in arguments.more else [flag, value]
-        words += arguments.more
-        launcher = [ROOT / "scripts/run.sh", "-np", ranks] if ranks > 1 else []
+        words = train_command(arguments, ranks, ["--log", log, "--steps", steps, *flags], SMALL,
+                              starter=[sys.executable, __file__, "--measured", peaks])
         watch = Watch(log)
         watch.start()
-        done = subprocess.run([str(word) for word in [*launcher, *words]], stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
         watch.ended = True
         watch.join()
         if done.returncode != 0:
-            sys.exit(f"save_times.py: {' '.join(map(str, words))} failed:\n{done.stderr}")
+            sys.exit(f"save_times.py: {' '.join(words)} failed:\n{done.stderr}")
         self.peak = max(map(float, peaks.read_text(encoding="utf-8").split()))
         self.steps = {line["step"]: (at, line) for at, line in watch.lines if "loss" in line}
         self.saves = {line["step"]: line for _, line in watch.lines if "saved" in line}
@@ -130,12 +125,11 @@ def measure(arguments, folder, ranks, layout):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", help="text to train on")
-    parser.add_argument("--program", default=ROOT / "build/host/train_gpt2", help="default: the host build")
-    parser.add_argument("--folder", help="folder for checkpoints; default: a temporary one")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], choices=LAYOUTS, help="default: 1 2 4")
-    arguments, arguments.more = parser.parse_known_args()
+    def add_flags(parser):
+        parser.add_argument("--folder", help="folder for checkpoints; default: a temporary one")
+        parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], choices=LAYOUTS, help="default: 1 2 4")
+
+    arguments = arguments_of(__doc__.splitlines()[0], add_flags)
     row(["ranks", "layout", "save", "step, s", "added, s", "gather + copy, s", "write, s", "peak, MiB", "peak with saves",
          "peak resumed"])
     row(["---"] * 10)
