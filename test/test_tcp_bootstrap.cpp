@@ -1,6 +1,7 @@
 // Ranks that find each other over TCP, with ranks as threads on the loopback interface.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 
 #include "llmc/comm/first_report.h"
 #include "llmc/comm/launcher.h"
+#include "llmc/comm/tcp_address.h"
 #include "llmc/comm/tcp_bootstrap.h"
 #include "test/support.h"
 #include "test/tcp_sockets.h"
@@ -252,6 +254,25 @@ TEST_SUITE("tcp_bootstrap") {
     const std::string error = "group 'group': rank 1 has not made the group within 1 s";
     CHECK(run_processes(settings_of_all(3, free_port(), kShort), late) ==
           std::vector<std::string>(3, error));
+  }
+
+  TEST_CASE(
+      "addresses of this machine: each once, likely ones first, loopback only for its own ranks") {
+    const std::vector<std::string> own = tcp::interface_addresses();
+    CHECK(std::ranges::none_of(own, tcp::is_loopback));
+    CHECK(tcp::addresses_after({}) == own);
+    std::vector<std::string> expected{"192.0.2.1"};
+    expected.insert(expected.end(), own.begin(), own.end());
+    CHECK(tcp::addresses_after({"192.0.2.1", "", "192.0.2.1"}) == expected);
+    if (!own.empty()) {
+      expected = {own.back()};
+      expected.insert(expected.end(), own.begin(), own.end() - 1);
+      CHECK(tcp::addresses_after({own.back()}) == expected);
+    }
+    const std::vector<std::string> other{"192.0.2.1", "2001:db8::7"};
+    CHECK(tcp::addresses_to_try(other, false) == other);
+    CHECK(tcp::addresses_to_try(other, true) ==
+          std::vector<std::string>{"127.0.0.1", "::1", "192.0.2.1", "2001:db8::7"});
   }
 
   TEST_CASE("variables of the environment") {
