@@ -251,7 +251,7 @@ TEST_SUITE("background save") {
   }
 
   TEST_CASE("if a rank cannot write, all ranks throw, and nothing is left") {
-    if (tiny_shapes()) return;  // the race checker needs more memory maps than Linux allows
+    if (tiny_shapes()) return;  // the race checker fails to map memory
     const TemporaryDirectory folder, disk;
     for (const bool is_on_disk : {false, true}) {
       run_thread_ranks(4, [&](World& world) {
