@@ -2,7 +2,6 @@
 end with the test.
 """
 import os
-import random
 import re
 import shutil
 import socket
@@ -10,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from free_ports import free_ports
 from runner import Skip, expect
 
 PACKAGES = ["slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins"]
@@ -58,19 +58,6 @@ def unpack(folder):
     for package in sorted(folder.glob("*.deb")):
         subprocess.run(["dpkg", "-x", package, root], check=True)
     return root
-
-
-def free_ports(count):
-    """Ports below those that the system gives to connections, which could take them before the daemons do."""
-    ports = []
-    while len(ports) < count:
-        port = random.randrange(10_000, 30_000)
-        try:
-            socket.create_server(("", port)).close()
-        except OSError:
-            continue
-        ports.append(port)
-    return ports
 
 
 class Slurm:

@@ -10,12 +10,12 @@ LLMC_LONG=1 starts a run for each flag alone, instead of one for several flags.
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from free_ports import master_port
 from runner import Skip, expect
 from test_checkpoint_programs import QUIET, TINY, with_flags
 from test_data_programs import write_megatron
@@ -231,15 +231,9 @@ def test_another_program_is_refused_and_another_build_reported(program):
             expect(result.returncode == 0 and "the ranks run different builds of this commit" in result.stderr, result)
 
 
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
 def test_ranks_of_torchrun_are_compared_too(program):
     require_mpi(program)
-    port = free_port()
+    port = master_port()
     ranks = []
     for rank in range(3):
         words = [program.binary, *TRAIN, *(["--lr", 0.5, "--comm", "mpi"] if rank == 2 else [])]

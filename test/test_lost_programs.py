@@ -18,11 +18,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from free_ports import master_port
 from runner import Skip, expect
 from test_checkpoint_programs import QUIET, TINY, wait_for, with_flags
 from test_programs import run_program_tests
 from test_rank_programs import RUN, environment, launch, mpirun, require_mpi
-from test_tcp_programs import free_port
 
 LONG = os.environ.get("LLMC_LONG", "0") != "0"
 LOST = Path(__file__).resolve().parent.parent / "scripts" / "lost.py"
@@ -56,7 +56,7 @@ class Ranks:
             require_mpi(program)
             self.processes = [self.start([RUN, "-np", ranks, *words], {})]
         else:
-            place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+            place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": str(master_port())}
             self.processes = [self.start(words, {**place, "RANK": str(rank)}) for rank in range(ranks)]
         self.launcher = launcher
         self.fault, self.backend = fault, backend

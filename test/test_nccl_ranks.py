@@ -6,20 +6,18 @@
 Prints and exits as runner.py does. Skipped if the program was built without MPI or mpirun is missing.
 """
 import re
-import socket
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from free_ports import master_port  # noqa: E402
 from runner import expect, run_tests  # noqa: E402
 from test_mpi_ranks import Program, expect_equal_training  # noqa: E402
 
 
 def tcp():
     """The environment in which the ranks find each other over TCP."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+    return {"MASTER_ADDR": "localhost", "MASTER_PORT": str(master_port())}
 
 
 def error_of(result, rank):

@@ -70,6 +70,13 @@ void check_groups(TcpBootstrap& bootstrap) {
   }
 }
 
+// The bytes by which a rank greets rank 0.
+std::string receive_greeting(const tcp::Socket& caller) {
+  std::string bytes(24, '\0');
+  REQUIRE(::recv(caller.descriptor(), bytes.data(), bytes.size(), MSG_WAITALL) == 24);
+  return bytes;
+}
+
 void set_variables(const std::vector<std::pair<const char*, const char*>>& values) {
   for (const char* const name :
        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK",
@@ -145,6 +152,74 @@ TEST_SUITE("tcp_bootstrap") {
       }
     }
     CHECK(errors == std::vector<std::string>{""});
+  }
+
+  TEST_CASE("a rank that finds another program at the port of rank 0 tries again") {
+    std::string error;
+    tcp::Socket occupant = tcp::listen_on("127.0.0.1", 0, &error);
+    REQUIRE(occupant.is_open());
+    const int port = tcp::local_port(occupant);
+    std::vector<std::string> errors;
+    std::jthread rank([&] { errors = run_processes({settings_of(1, 2, port)}, check_groups); });
+    for (const bool repeats : {false, true}) {
+      const tcp::Socket caller(::accept(occupant.descriptor(), nullptr, nullptr));
+      const std::string greeting = receive_greeting(caller);
+      const std::string answer = repeats ? greeting : "HTTP/1.0 400 Bad Request\r\n\r\n";
+      ::send(caller.descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL);
+    }
+    // A program that closes the connection.
+    receive_greeting(tcp::Socket(::accept(occupant.descriptor(), nullptr, nullptr)));
+    occupant.close();
+    CHECK(run_processes({settings_of(0, 2, port)}, check_groups)[0] == "");
+    rank.join();
+    CHECK(errors == std::vector<std::string>{""});
+  }
+
+  TEST_CASE("a program that does not answer is not waited for longer than asked") {
+    int port = 0;
+    const tcp::Socket occupant = listen_on_port(port);
+    std::string error;
+    tcp::Connection connection(tcp::connect_to("127.0.0.1", port, &error));
+    REQUIRE(connection.is_open());
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    CHECK(!connection.answer_to({}, end));
+    CHECK(std::chrono::steady_clock::now() >= end);
+    CHECK(connection.is_open());
+  }
+
+  TEST_CASE("a rank that gave up before rank 0 answered can connect again") {
+    const int port = free_port();
+    std::vector<std::string> errors;
+    std::jthread first([&] { errors = run_processes({settings_of(0, 2, port)}, check_groups); });
+    const std::int32_t numbers[] = {0, 1, 2, 0};  // of the greeting of rank 1 of 2
+    foreign_connection(port, "llmcrun1" + std::string(reinterpret_cast<const char*>(numbers),
+                                                      sizeof numbers));  // and closes it
+    CHECK(run_processes({settings_of(1, 2, port)}, check_groups)[0] == "");
+    first.join();
+    CHECK(errors == std::vector<std::string>{""});
+  }
+
+  TEST_CASE("rank 0 can listen on the port of an earlier connection's calling end") {
+    int port = 0;
+    std::string error;
+    const tcp::Socket listener = listen_on_port(port);
+    tcp::Socket caller = tcp::connect_to("127.0.0.1", port, &error);
+    REQUIRE(caller.is_open());
+    const tcp::Socket callee(::accept(listener.descriptor(), nullptr, nullptr));
+    const int own_port = tcp::local_port(caller);
+    caller.close();  // this end, the first one to close, keeps its port for a minute
+    CHECK(tcp::listen_on("127.0.0.1", own_port, &error).is_open());
+  }
+
+  TEST_CASE("no connection connects to itself") {
+    const int port = free_port() ^ 1;  // the system prefers this half of the ports for callers
+    std::string error;
+    int num_connections = 0;
+    for (int attempt = 0; attempt < 60000; ++attempt) {
+      if (tcp::connect_to("127.0.0.1", port, &error).is_open()) ++num_connections;
+    }
+    CHECK(num_connections == 0);
+    CHECK(error == "Connection refused");
   }
 
   TEST_CASE("a missing rank is reported by all others after the deadline") {

@@ -9,10 +9,11 @@ Prints and exits as test_programs.py does. Comparisons with MPI are skipped if t
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
+import time
 
+from free_ports import master_port
 from runner import Skip, expect
 from test_checkpoint_programs import QUIET, TINY, wait_for, with_flags
 from test_mpi_ranks import Program, expect_equal_training
@@ -26,27 +27,31 @@ MESHES = [["--zero", 1], ["--zero", 3, "--shard-group", 2], ["--tp", 2, "--zero"
           ["--tp", 2, "--pp", 2, "--sequence-parallel"], ["--pp", 2, "--pp-chunks", 2, "--dtype", "bf16"]]
 
 
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
 def start(ranks, command, folder, **more):
     """Starts the ranks. `command`: words, or a function from a rank to its words."""
-    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": str(master_port())}
     usual = {key: value for key, value in environment().items() if key not in ("RANK", "LOCAL_RANK", *place)}
     return [subprocess.Popen([str(word) for word in (command(rank) if callable(command) else command)], cwd=folder, text=True,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env={**usual, **place, "RANK": str(rank), **more}) for rank in range(ranks)]
 
 
+def output_of(process, end):
+    """What it prints until it ends. It is killed at `end`, so that its exit code is not the expected one."""
+    try:
+        return process.communicate(timeout=max(0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
+
+
 class Result:
     """The exit codes, outputs and messages of all ranks."""
 
     def __init__(self, processes):
+        end = time.monotonic() + SECONDS
         try:
-            texts = [process.communicate(timeout=SECONDS) for process in processes]
+            texts = [output_of(process, end) for process in processes]
         finally:
             for process in processes:
                 process.kill()

@@ -170,7 +170,9 @@ std::string TcpBootstrap::missing_ranks() const {
 void TcpBootstrap::greet(std::unique_ptr<tcp::Connection>& arrival, std::string& refusal) {
   const std::optional<tcp::Message> hello = arrival->next();
   if (!hello) return;
-  if (hello->kind != tcp::MessageKind::hello) return arrival.reset();
+  // A rank sends nothing more before the answer, and may have given up.
+  if (hello->kind != tcp::MessageKind::hello || arrival->next() || !arrival->is_open())
+    return arrival.reset();
   std::string reason;
   if (hello->to != settings_.ranks) {
     reason = "rank 0 has " + std::to_string(settings_.ranks) + " ranks in WORLD_SIZE, rank " +
@@ -179,7 +181,7 @@ void TcpBootstrap::greet(std::unique_ptr<tcp::Connection>& arrival, std::string&
     reason = "two processes are rank " + std::to_string(hello->from);
   } else {
     peers_[hello->from] = std::move(arrival);
-    return;
+    return send(hello->from, tcp::MessageKind::hello, 0, hello->from, "");
   }
   arrival->send({tcp::MessageKind::failed, 0, hello->from, reason});
   arrival.reset();
@@ -189,19 +191,29 @@ void TcpBootstrap::greet(std::unique_ptr<tcp::Connection>& arrival, std::string&
 void TcpBootstrap::connect() {
   const auto end = std::chrono::steady_clock::now() + settings_.deadline;
   std::string error;
-  for (;;) {
-    tcp::Socket socket = tcp::connect_to(settings_.address, settings_.port, &error);
-    if (socket.is_open()) {
-      peers_[0] = std::make_unique<tcp::Connection>(std::move(socket));
-      return send(0, tcp::MessageKind::hello, rank(), settings_.ranks, "");
+  while (!finds_rank_0(end, error)) {
+    if (std::chrono::steady_clock::now() >= end) {
+      fail("rank " + std::to_string(rank()) + " of " + std::to_string(settings_.ranks) +
+               " could not connect to rank 0 (MASTER_ADDR " + settings_.place() + ") within " +
+               seconds_text() + ": " + error,
+           "start rank 0 on that machine, and allow connections to that port");
     }
-    if (std::chrono::steady_clock::now() >= end) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  fail("rank " + std::to_string(rank()) + " of " + std::to_string(settings_.ranks) +
-           " could not connect to rank 0 (MASTER_ADDR " + settings_.place() + ") within " +
-           seconds_text() + ": " + error,
-       "start rank 0 on that machine, and allow connections to that port");
+}
+
+bool TcpBootstrap::finds_rank_0(std::chrono::steady_clock::time_point end, std::string& error) {
+  tcp::Connection connection(tcp::connect_to(settings_.address, settings_.port, &error));
+  if (!connection.is_open()) return false;
+  const std::optional<tcp::Message> answer =
+      connection.answer_to({tcp::MessageKind::hello, rank(), settings_.ranks, ""}, end);
+  if (answer && answer->kind == tcp::MessageKind::failed) fail_because_of_peer(answer->text);
+  if (!answer || answer->kind != tcp::MessageKind::hello || answer->from != 0) {
+    error = "the program there is not rank 0 of this run";
+    return false;
+  }
+  peers_[0] = std::make_unique<tcp::Connection>(std::move(connection));
+  return true;
 }
 
 }  // namespace llmc

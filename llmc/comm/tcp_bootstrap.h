@@ -90,8 +90,9 @@ class TcpBootstrap final : public Bootstrap {
   // Takes the connection of a rank of this run. A rank that does not fit is refused.
   void greet(std::unique_ptr<tcp::Connection>& arrival, std::string& refusal);
 
-  // Tries until rank 0 listens.
+  // Tries until rank 0 answers: before it listens, another program may have the port.
   void connect();
+  bool finds_rank_0(std::chrono::steady_clock::time_point end, std::string& error);
 
   TcpSettings settings_;
   int exceptions_ = std::uncaught_exceptions();          // when the object was made

@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -86,6 +87,18 @@ std::optional<Message> Connection::next() {
   return message;
 }
 
+std::optional<Message> Connection::answer_to(const Message& greeting,
+                                             std::chrono::steady_clock::time_point end) {
+  end = std::min(end, std::chrono::steady_clock::now() + kAnswerTime);
+  send(greeting);
+  while (is_open()) {
+    if (auto answer = next()) return answer;
+    if (std::chrono::steady_clock::now() >= end) break;
+    if (is_open()) socket_.wait(POLLIN, std::chrono::milliseconds(20));
+  }
+  return {};
+}
+
 void Connection::read() {
   char bytes[4096];
   if (!is_open()) return;
@@ -119,9 +132,8 @@ Socket listen_on(const std::string& name, int port, std::string* error) {
         find_addresses(is_local ? name.c_str() : nullptr, port, family, error);
     for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
       Socket socket(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
-      const int on = 1, off = 0;
-      setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+      set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
       if (::bind(socket.descriptor(), a->ai_addr, a->ai_addrlen) == 0 &&
           ::listen(socket.descriptor(), SOMAXCONN) == 0)
         return socket;
@@ -131,14 +143,32 @@ Socket listen_on(const std::string& name, int port, std::string* error) {
   return Socket();
 }
 
+namespace {
+
+bool is_connected_to_itself(const Socket& socket) {
+  sockaddr_storage own{}, peer{};
+  socklen_t size = sizeof own, peer_size = sizeof peer;
+  return getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+         getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 &&
+         size == peer_size && std::memcmp(&own, &peer, size) == 0;
+}
+
+}  // namespace
+
 Socket connect_to(const std::string& name, int port, std::string* error) {
   const Addresses addresses = find_addresses(name.c_str(), port, AF_UNSPEC, error);
   for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
     Socket socket(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol));
     const timeval limit{3, 0};  // a machine that does not answer
-    setsockopt(socket.descriptor(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (::connect(socket.descriptor(), a->ai_addr, a->ai_addrlen) == 0) return socket;
-    *error = std::strerror(errno == EINPROGRESS ? ETIMEDOUT : errno);
+    set_option(socket, SOL_SOCKET, SO_SNDTIMEO, limit);
+    set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);  // its port is free once it is closed
+    if (::connect(socket.descriptor(), a->ai_addr, a->ai_addrlen) != 0) {
+      *error = std::strerror(errno == EINPROGRESS ? ETIMEDOUT : errno);
+    } else if (is_connected_to_itself(socket)) {
+      *error = std::strerror(ECONNREFUSED);
+    } else {
+      return socket;
+    }
   }
   return Socket();
 }

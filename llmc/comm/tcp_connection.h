@@ -15,7 +15,7 @@ namespace llmc {
 namespace tcp {
 
 enum class MessageKind : std::int32_t {
-  hello,    // the first one of a rank; `to` is the number of ranks
+  hello,    // the first one of a rank, `to` is the number of ranks; also rank 0's answer to it
   text,     // a text for rank `to`
   failed,   // rank `from` has failed, for the reason in the text
   goodbye,  // the rank has ended without an error
@@ -69,8 +69,14 @@ class Connection {
   // end has closed it, or sends anything else than messages.
   std::optional<Message> next();
 
+  // Sends a greeting and waits for the answer. None: the program at the other end closed the
+  // connection, sent anything else than a message, or was silent for kAnswerTime or until `end`.
+  std::optional<Message> answer_to(const Message& greeting,
+                                   std::chrono::steady_clock::time_point end);
+
  private:
   static constexpr std::uint32_t kMaxBytes = 1 << 24;  // of a text
+  static constexpr std::chrono::seconds kAnswerTime{10};
 
   // Integers are in the byte order of the machine: all of ours are little-endian.
   struct Header {
@@ -92,6 +98,8 @@ class Connection {
 Socket listen_on(const std::string& name, int port, std::string* error);
 
 // A connection to a program that listens; tries each address of the name once, for at most 3 s.
+// Never one to itself: of this machine's ports, the system may choose the one that is called for
+// the calling end, and TCP then connects the socket with itself if no program listens.
 Socket connect_to(const std::string& name, int port, std::string* error);
 
 }  // namespace tcp

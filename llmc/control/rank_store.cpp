@@ -75,6 +75,8 @@ void RankStore::greet() {
                          from > 0 && from < std::ssize(ranks_);
     Rank* const rank = is_ours ? &ranks_[static_cast<std::size_t>(from)] : nullptr;
     if (rank == nullptr || rank->connection || rank->seen.is_ended) return true;
+    // A rank sends nothing more before the answer, and may have given up.
+    if (arrival.connection.next() || !arrival.connection.is_open()) return true;
     rank->connection.emplace(std::move(arrival.connection));
     rank->heard = now_;
     deliver(from, {tcp::MessageKind::hello, 0, from, ""});

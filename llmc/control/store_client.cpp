@@ -1,7 +1,5 @@
 #include "llmc/control/store_client.h"
 
-#include <poll.h>
-
 #include <optional>
 #include <thread>
 
@@ -34,13 +32,8 @@ StoreClient::StoreClient(int rank, int ranks, const std::vector<std::string>& ad
 }
 
 bool StoreClient::greet(const std::string& key, int ranks, ControlClock::time_point end) {
-  connection_.send({tcp::MessageKind::hello, rank_, ranks, key});
-  while (connection_.is_open() && ControlClock::now() < end) {
-    const std::optional<tcp::Message> answer = connection_.next();
-    if (answer) return answer->kind == tcp::MessageKind::hello;
-    connection_.socket().wait(POLLIN, std::chrono::milliseconds(100));
-  }
-  return false;
+  const auto answer = connection_.answer_to({tcp::MessageKind::hello, rank_, ranks, key}, end);
+  return answer && answer->kind == tcp::MessageKind::hello && answer->from == 0;
 }
 
 std::vector<int> StoreClient::descriptors() const {
