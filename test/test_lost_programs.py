@@ -67,10 +67,11 @@ class Ranks:
                                 env={**environment(), **more})
 
     def finish(self, seconds):
-        """Waits for the ranks, the victim excepted if it is stopped and started by itself. Returns their output."""
+        """Waits for the ranks, the victim excepted if it is stopped and started by itself. Returns their output. A rank
+        that hangs is told of it, and may be the one that prints it for all."""
         end, text = time.monotonic() + seconds, ""
         survivors = [process for rank, process in enumerate(self.processes)
-                     if self.launcher == "mpirun" or self.fault not in ("stop", "loop", "read") or rank != self.victim]
+                     if self.launcher == "mpirun" or self.fault != "stop" or rank != self.victim]
         try:
             for process in survivors:
                 text += process.communicate(timeout=max(0.1, end - time.monotonic()))[0]
