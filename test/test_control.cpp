@@ -201,6 +201,9 @@ TEST_SUITE("control") {
     RankStore store(std::move(listener), "key", 3, std::chrono::seconds(60));
     std::vector<std::unique_ptr<StoreClient>> clients(2);
     std::string refusal;
+    // A rank that gave up because nothing answered in time.
+    tcp::Connection(tcp::connect_to("127.0.0.1", port, &error))
+        .send({tcp::MessageKind::hello, 2, 3, "key"});
     std::thread connecting([&] {
       for (int rank = 1; rank < 3; ++rank) {
         clients[static_cast<std::size_t>(rank) - 1] = std::make_unique<StoreClient>(
