@@ -4,13 +4,15 @@
     python3 dev/save_times.py TEXT [--program build/host/train_gpt2] [--folder DIR] [--ranks 1 2 4] [more flags of train_gpt2]
 
 Trains GPT-2 124M (--model d12) for nine steps: without saves, with --save sync (rank 0 writes), with --save async (all
-ranks write), and resumed from the last of these checkpoints. Needs Open MPI and 3 GB of disk. A row per layout:
+ranks write), and resumed from the last of these checkpoints for no step. Needs Open MPI and 3 GB of disk. A save that
+begins before the last one has ended waits for it, so steps must be long enough (--grad-accum). A row per layout:
 
   step         the median step of the run without saves
   added        the time between the end of the step that saves and the start of the next one, less the same time after
                other steps; next to it save_gather_ms + save_copy_ms of the log
   write        save_write_ms: until the files are durable
-  peak         the largest resident memory of a rank, MiB: without saves, with each kind of save, and resumed
+  peak         the largest resident memory of a rank, MiB: without saves, with each kind of save, and of a run that
+               only loads
 """
 import json
 import os
@@ -115,13 +117,13 @@ def measure(arguments, folder, ranks, layout):
     for kind in ("sync", "async"):
         shutil.rmtree(out, ignore_errors=True)
         runs[kind] = Run(arguments, folder, ranks, [*layout, *save, "--save", kind])
-    resumed = Run(arguments, folder, ranks, [*layout, "--out", out, "--resume"], STEPS + 1)
+    loaded = Run(arguments, folder, ranks, [*layout, "--out", out, "--resume"])  # no step is left
     shutil.rmtree(out)
     for kind in ("sync", "async"):
         run = runs[kind]
         row([ranks, " ".join(map(str, layout)) or "-", kind, f"{runs['none'].step() / 1e3:.2f}", seconds(run.added()),
              seconds(run.part("gather", "copy")), seconds(run.part("write")), f"{runs['none'].peak:.0f}", f"{run.peak:.0f}",
-             f"{resumed.peak:.0f}" if kind == "async" else ""])
+             f"{loaded.peak:.0f}" if kind == "async" else ""])
 
 
 def main():
@@ -131,7 +133,7 @@ def main():
 
     arguments = arguments_of(__doc__.splitlines()[0], add_flags)
     row(["ranks", "layout", "save", "step, s", "added, s", "gather + copy, s", "write, s", "peak, MiB", "peak with saves",
-         "peak resumed"])
+         "peak of loading"])
     row(["---"] * 10)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for ranks in arguments.ranks:

@@ -67,8 +67,8 @@ class Ranks:
                                 env={**environment(), **more})
 
     def finish(self, seconds):
-        """Waits for the ranks, the victim excepted if it is stopped and started by itself. Returns their output. A rank
-        that hangs is told of it, and may be the one that prints it for all."""
+        """Waits for the ranks, the victim excepted if it is stopped and started by itself. Returns their output. The loss is
+        printed by one rank, which may be the one that hangs."""
         end, text = time.monotonic() + seconds, ""
         survivors = [process for rank, process in enumerate(self.processes)
                      if self.launcher == "mpirun" or self.fault != "stop" or rank != self.victim]

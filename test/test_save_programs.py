@@ -35,12 +35,12 @@ def commit_number():
     return int(done.stdout.strip() or "0", 16)
 
 
-def run_with_fault(program, folder, rank, arguments, **faults):
+def run_with_fault(program, folder, rank, arguments, ranks=RANKS, **faults):
     """Runs the ranks in a folder, with the faults of test/faults/disk_faults.cpp on one rank, or on all if it is None.
     Returns the messages and the exit code."""
     condition = "true" if rank is None else f'[ "$OMPI_COMM_WORLD_RANK" = {rank} ]'
     script = f'if {condition}; then export LD_PRELOAD={build_fault_library(program)}; fi; exec "$@"'
-    words = [RUN, "-np", RANKS, "bash", "-c", script, "x", program.binary, *arguments]
+    words = [RUN, "-np", ranks, "bash", "-c", script, "x", program.binary, *arguments]
     done = subprocess.run([str(word) for word in words], cwd=folder, text=True, capture_output=True, check=False,
                           stdin=subprocess.DEVNULL, timeout=SECONDS_TO_END,
                           env={**environment(), "FAULT_IN": "ckpts", **faults})
@@ -219,13 +219,14 @@ def test_saves_by_all_ranks_and_by_rank_0_have_the_same_state_and_change_no_loss
 
 def test_steps_are_taken_while_files_are_written_slowly(program):
     require_mpi(program)
+    ranks = 8
     messages, code = run_with_fault(program, program.folder, None, [*with_flags(SAVE, steps=60, checkpoint_every=30),
-                                    "--log", "slow.jsonl"], FAULT_IN="/step_0000", FAULT_DO="slow", FAULT_AT="all")
+                                    "--log", "slow.jsonl"], ranks, FAULT_IN="/step_0000", FAULT_DO="slow", FAULT_AT="all")
     expect(code == 0, messages)
     lines = program.log("slow.jsonl", saves=True)
     at = next(i for i, line in enumerate(lines) if line.get("saved") == "ckpts/step_000030")
     expect(lines[at - 1]["step"] > 31, f"saved after step {lines[at - 1]['step']}")
-    mpirun(program, RANKS, *TRAIN, *LAYOUT, "--steps", 60, "--log", "none.jsonl")
+    mpirun(program, ranks, *TRAIN, *LAYOUT, "--steps", 60, "--log", "none.jsonl")
     expect_equal_runs(program, "slow.jsonl", "none.jsonl", tolerance=0)
 
 
