@@ -6,32 +6,34 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "data/toy_run.h"                     // ToySource: the data of a run without --train
-#include "llmc/base/notice.h"                 // Notice: messages on stderr
-#include "llmc/base/signal_request.h"         // SignalRequest: receives stop signals
-#include "llmc/base/standard_output.h"        // reserve_standard_output
-#include "llmc/comm/launcher.h"               // process_info_from_environment: rank and ranks
-#include "llmc/comm/rank_places.h"            // divide_processors
-#include "llmc/config/command_line.h"         // read_command_line
-#include "llmc/config/compared_settings.h"    // given_values: the flags that ranks compare
-#include "llmc/config/resolve.h"              // resolve: defaults filled in, everything checked
-#include "llmc/config/train_table.h"          // the flags
-#include "llmc/device/select.h"               // select_device: GPU or host
-#include "llmc/models/pretrained.h"           // check_vocabulary: tokenizer and weights agree
-#include "llmc/models/trainable_set.h"        // choose_trainable: frozen parameters
-#include "llmc/plan/plan_text.h"              // print_plan, print_mesh: no run, only its plan
-#include "llmc/plan/schedule_dump.h"          // dump_schedule: --dump-schedule
-#include "llmc/train/run/data_source.h"       // choose_source: texts or the toy language
-#include "llmc/train/run/describe_ranks.h"    // describe_ranks: machines, mesh
-#include "llmc/train/run/describe_run.h"      // describe: the first lines of a run
-#include "llmc/train/run/input_agreement.h"   // require_equal_inputs: data, weights, settings
-#include "llmc/train/run/rank_output.h"       // RankOutput: only rank 0 prints
-#include "llmc/train/run/recorded_run.h"      // find_recorded_run: the run that --resume continues
-#include "llmc/train/run/run_facts.h"         // facts_of: what is known before the data are read
-#include "llmc/train/run/run_ranks.h"         // RunRanks: the ranks from start to exit code
-#include "llmc/train/run/starting_weights.h"  // starting_weights: of a checkpoint or --init-from
-#include "llmc/train/trainer.h"               // Trainer: memory, steps, evaluation, checkpoints
+#include "data/toy_run.h"                      // ToySource: the data of a run without --train
+#include "llmc/base/notice.h"                  // Notice: messages on stderr
+#include "llmc/base/signal_request.h"          // SignalRequest: receives stop signals
+#include "llmc/base/standard_output.h"         // reserve_standard_output
+#include "llmc/comm/launcher.h"                // process_info_from_environment: rank and ranks
+#include "llmc/comm/rank_places.h"             // divide_processors
+#include "llmc/config/command_line.h"          // read_command_line
+#include "llmc/config/compared_settings.h"     // given_values: the flags that ranks compare
+#include "llmc/config/resolve.h"               // resolve: defaults filled in, everything checked
+#include "llmc/config/train_table.h"           // the flags
+#include "llmc/device/select.h"                // select_device: GPU or host
+#include "llmc/models/pretrained.h"            // check_vocabulary: tokenizer and weights agree
+#include "llmc/models/trainable_set.h"         // choose_trainable: frozen parameters
+#include "llmc/plan/plan_text.h"               // print_plan, print_mesh: no run, only its plan
+#include "llmc/plan/schedule_dump.h"           // dump_schedule: --dump-schedule
+#include "llmc/train/run/data_source.h"        // choose_source: texts or the toy language
+#include "llmc/train/run/describe_ranks.h"     // describe_ranks: machines, mesh
+#include "llmc/train/run/describe_run.h"       // describe: the first lines of a run
+#include "llmc/train/run/input_agreement.h"    // require_equal_inputs: data, weights, settings
+#include "llmc/train/run/newest_checkpoint.h"  // require_unchanged: files while they are read
+#include "llmc/train/run/rank_output.h"        // RankOutput: only rank 0 prints
+#include "llmc/train/run/recorded_run.h"       // find_recorded_run: the run that --resume continues
+#include "llmc/train/run/run_facts.h"          // facts_of: what is known before the data are read
+#include "llmc/train/run/run_ranks.h"          // RunRanks: the ranks from start to exit code
+#include "llmc/train/run/starting_weights.h"   // starting_weights: of a checkpoint or --init-from
+#include "llmc/train/trainer.h"                // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
 
@@ -40,7 +42,8 @@ void run(Request request, World& world, Control& control) {
   divide_processors(exchange);
   const std::optional<RecordedRun> resumed = find_recorded_run(request, exchange);
   require_equal_checkpoints(resumed, exchange);
-  const Request known = known_flags(request, resumed, exchange);
+  std::vector<VerifiedCheckpoint> verified;
+  const Request known = known_flags(request, resumed, exchange, verified);
   if (request.ranks.print_mesh.value_or(false)) {
     const Request settings = resumed ? resumed->settings : Request{};
     return exchange.together([&] { print_mesh(request, settings, exchange.ranks()); });
@@ -72,6 +75,7 @@ void run(Request request, World& world, Control& control) {
   describe_ranks(config, exchange);
   if (exchange.first()) dump_schedule(config);
   Trainer trainer(config, std::move(data), resumed, world, exchange, control);
+  require_unchanged(verified, exchange);
   config.training() ? trainer.train() : trainer.evaluate_only();
 }
 

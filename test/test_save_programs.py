@@ -166,6 +166,15 @@ def test_a_wrong_byte_in_any_file_makes_all_ranks_take_the_checkpoint_before(pro
     expect("resume: from ckpts/step_000002" in messages, messages)
 
 
+def test_a_file_that_changes_while_ranks_load_it_ends_the_run(program):
+    mpirun(program, RANKS, *SAVE)
+    for name, arguments in (("optimizer-00002", [*SAVE, "--resume"]), ("model", [*with_flags(SAVE, out="other"), "--init-from", "ckpts"])):
+        messages, code = run_with_fault(program, program.folder, None, with_flags(arguments, steps=4),
+                                        FAULT_IN=f"step_000003/{name}", FAULT_CALLS="read", FAULT_AT="1", FAULT_DO="touch")
+        changed = re.findall(r"ckpts/step_000003/(\S+) was changed while it was read\n", messages)
+        expect(code == 1 and len(changed) == 1 and changed[0].startswith(name) and not re.search(r"step \d/4", messages), (code, messages))
+
+
 def test_a_disk_that_ranks_do_not_share_is_refused_before_the_first_step(program):
     require_mpi(program)
     script = 'if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then mkdir other; cp text.txt other; cd other; mkdir ckpts; fi; exec "$@"'

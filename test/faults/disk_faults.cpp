@@ -15,6 +15,7 @@
 //               because a direct transfer of an odd number is impossible.
 //               empty: a transfer moves no bytes, as at the end of a file.
 //               slow: the call takes 20 ms longer.
+//               touch: the file is marked as changed after a transfer; other calls have no fault.
 //   FAULT_CALLS names of calls, as in "pread pwrite": only these are counted. These can be calls
 //               that only read (read, pread, preadv), positioned writes (pwrite, pwritev),
 //               posix_fallocate, flock and opening a file without a name (O_TMPFILE), none of
@@ -81,7 +82,7 @@ void terminate() {
   } while (sigismember(&pending, SIGTERM) == 1);
 }
 
-enum class Fault { none, tear, fail, part, odd, empty, slow, term };
+enum class Fault { none, tear, fail, part, odd, empty, slow, term, touch };
 
 // The error of FAULT_DO, if it is the name of one.
 std::optional<int> error_named(const std::string& name) {
@@ -138,7 +139,8 @@ Fault next_fault(const char* call, const std::string& path, bool takes_space,
     const char* name;
     Fault fault;
   } kFaults[] = {{"tear", Fault::tear},   {"short", Fault::part}, {"odd", Fault::odd},
-                 {"empty", Fault::empty}, {"slow", Fault::slow},  {"term", Fault::term}};
+                 {"empty", Fault::empty}, {"slow", Fault::slow},  {"term", Fault::term},
+                 {"touch", Fault::touch}};
   for (const auto& known : kFaults) {
     if (action == known.name) return known.fault;
   }
@@ -189,6 +191,11 @@ ssize_t transfer(const char* name, int fd, size_t size, bool writes, bool is_def
     case Fault::term: {
       const ssize_t result = call(size);
       terminate();
+      return result;
+    }
+    case Fault::touch: {
+      const ssize_t result = call(size);
+      futimens(fd, nullptr);
       return result;
     }
     default:

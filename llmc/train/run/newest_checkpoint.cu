@@ -57,4 +57,12 @@ std::optional<VerifiedCheckpoint> find_verified_checkpoint(const std::filesystem
   return std::nullopt;
 }
 
+void require_unchanged(const std::vector<VerifiedCheckpoint>& checkpoints, Exchange& exchange) {
+  exchange.together([&] {
+    for (const VerifiedCheckpoint& checkpoint : checkpoints) {
+      CheckpointReader(checkpoint.path).require_unchanged(checkpoint.stamps);
+    }
+  });
+}
+
 }  // namespace llmc

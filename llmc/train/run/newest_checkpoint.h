@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "llmc/comm/exchange.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
@@ -20,5 +21,8 @@ struct VerifiedCheckpoint {
 // all ranks if one of them does not see a checkpoint that rank 0 sees.
 std::optional<VerifiedCheckpoint> find_verified_checkpoint(const std::filesystem::path& root,
                                                            Exchange& exchange);
+
+// Throws on all ranks if a file of one of them has changed since, on any rank.
+void require_unchanged(const std::vector<VerifiedCheckpoint>& checkpoints, Exchange& exchange);
 
 }  // namespace llmc

@@ -130,8 +130,9 @@ std::optional<RecordedRun> find_recorded_run(const Request& typed, Exchange& exc
 namespace {
 
 // If a flag names the --out of a run, it becomes the run's newest valid checkpoint, which all ranks
-// verify together.
-void resolve_run(const std::string& flag, std::optional<std::string>& path, Exchange& exchange) {
+// verify together. It is added to `verified`.
+void resolve_run(const std::string& flag, std::optional<std::string>& path, Exchange& exchange,
+                 std::vector<VerifiedCheckpoint>& verified) {
   std::string run;
   exchange.together([&] {
     if (exchange.first() && path && is_run_directory(*path)) run = *path;
@@ -141,6 +142,7 @@ void resolve_run(const std::string& flag, std::optional<std::string>& path, Exch
   const auto newest = find_verified_checkpoint(run, exchange);
   if (!newest) return;  // resolve_weights() reports that there is none
   path = newest->path.string();
+  verified.push_back(*newest);
   Notice::print(flag + ": " + *path + ", the newest valid checkpoint of " + run);
 }
 
@@ -171,10 +173,11 @@ std::string adapter_of(const RunConfig& config, const std::optional<RecordedRun>
   return is_adapter_directory(resumed->checkpoint) ? resumed->checkpoint.string() : "";
 }
 
-Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed, Exchange& exchange) {
+Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed, Exchange& exchange,
+                    std::vector<VerifiedCheckpoint>& verified) {
   if (!resumed || is_adapter_directory(resumed->checkpoint)) {
-    resolve_run("--init-from", typed.model.init_from, exchange);
-    if (!resumed) resolve_run("--adapter", typed.finetune.adapter, exchange);
+    resolve_run("--init-from", typed.model.init_from, exchange, verified);
+    if (!resumed) resolve_run("--adapter", typed.finetune.adapter, exchange, verified);
   }
   Request known;
   exchange.together([&] {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "llmc/comm/exchange.h"
 #include "llmc/config/model_config.h"
@@ -12,6 +13,7 @@
 #include "llmc/device/device.h"
 #include "llmc/io/checkpoint/checkpoint_reader.h"
 #include "llmc/io/checkpoint/manifest.h"
+#include "llmc/train/run/newest_checkpoint.h"
 
 namespace llmc {
 
@@ -38,7 +40,9 @@ std::string adapter_of(const RunConfig& config, const std::optional<RecordedRun>
 
 // The flags that are typed or recorded. Also sets --init-from to the directory of the weights; a
 // checkpoint has weights of its own, unless it is an adapter. Throws if a typed flag needs another
-// one that is neither. All ranks call this together.
-Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed, Exchange& exchange);
+// one that is neither. All ranks call this together. Adds the checkpoints of other runs that the
+// flags name to `verified`: of their files, nothing may change until they are loaded.
+Request known_flags(Request& typed, const std::optional<RecordedRun>& resumed, Exchange& exchange,
+                    std::vector<VerifiedCheckpoint>& verified);
 
 }  // namespace llmc
