@@ -158,11 +158,11 @@ def test_no_false_alarm(program):
 
 
 def namespaces(number):
-    """Two network namespaces with a link, and their addresses; a function that takes the link down."""
+    """Two network namespaces with a link, of which the second one's end is `vb`."""
     names = [f"llmc-{os.getpid()}-{number}-{side}" for side in "ab"]
     commands = [f"ip netns add {name}" for name in names]
-    commands += [f"ip link add va{number} netns {names[0]} type veth peer name vb{number} netns {names[1]}"]
-    for name, device, address in zip(names, (f"va{number}", f"vb{number}"), ("10.77.0.1", "10.77.0.2")):
+    commands += [f"ip link add va netns {names[0]} type veth peer name vb netns {names[1]}"]
+    for name, device, address in zip(names, ("va", "vb"), ("10.77.0.1", "10.77.0.2")):
         commands += [f"ip -n {name} addr add {address}/24 dev {device}", f"ip -n {name} link set {device} up",
                      f"ip -n {name} link set lo up"]
     for command in commands:
@@ -177,34 +177,46 @@ def remove_namespaces(names):
         subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
-def test_a_link_that_goes_down_is_noticed(program):
+# A machine of its own: a name, memory that ranks share, and ranks.
+MACHINE = """hostname "$0"; mount -t tmpfs none /dev/shm
+for rank in $MACHINE_RANKS; do RANK=$rank "$@" & done
+for job in $(jobs -p); do wait $job; echo "exit code $?"; done"""
+
+
+def expect_lost_link(program, number, ranks, seconds):
+    """Runs ranks on two machines, whose link is taken down after this time. Both machines name ranks of the other one."""
     binary = program.binary.with_name("lost_ranks")
     if not binary.exists():
         raise Skip(f"{binary} was not built")
-    names = namespaces(1)
-    processes = []
+    halves = [range(ranks // 2), range(ranks // 2, ranks)]
+    names, machines = namespaces(number), []
     try:
-        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29512",
+        place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29512",
                  "LLMC_CONTROL_ADDRESS": "10.77.0.1"}
-        for rank, name in enumerate(names):
-            # Another host name makes it another machine.
-            words = ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh",
-                     str(binary), "tcp", "none", "0", "0", "1000000", str(program.folder), str(HEARTBEAT), str(COMM)]
-            processes.append(subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                              start_new_session=True, env={**environment(), **place, "RANK": str(rank)}))
-        time.sleep(2)
-        expect(all(process.poll() is None for process in processes), "a rank has ended early")
-        subprocess.run(["ip", "-n", names[1], "link", "set", "vb1", "down"], check=True)
-        start = time.monotonic()
-        texts = [process.communicate(timeout=TOLERANCE + HEARTBEAT)[0] for process in processes]
-        seconds = time.monotonic() - start
-        # Both ranks have the memory of one machine, so one of them reports.
-        expect(re.search(r"rank [01] \(.*\) is lost: no sign of life", "".join(texts)), (seconds, texts))
-        expect([process.returncode for process in processes] == [1, 1], texts)
+        for name, half in zip(names, halves):
+            words = ["ip", "netns", "exec", name, "unshare", "--uts", "--mount", "bash", "-c", MACHINE, name, str(binary),
+                     "tcp", "none", "0", "0", "1000000", str(program.folder / f"link{number}"), str(HEARTBEAT), str(COMM)]
+            machines.append(subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                             start_new_session=True, env={**environment(), **place,
+                                                                          "MACHINE_RANKS": " ".join(map(str, half))}))
+        time.sleep(seconds)
+        expect(all(machine.poll() is None for machine in machines), "a machine has ended early")
+        subprocess.run(["ip", "-n", names[1], "link", "set", "vb", "down"], check=True)
+        texts = [machine.communicate(timeout=TOLERANCE + HEARTBEAT)[0] for machine in machines]
     finally:
-        for process in processes:
-            kill_group(process)
+        for machine in machines:
+            kill_group(machine)
         remove_namespaces(names)
+    # Ranks notice the loss of rank 0, and rank 0 that of others, which can be silent for different times.
+    for text, half, silent in zip(texts, halves, (halves[1], range(1))):
+        lost = re.search(r"lost_ranks: ranks? ([0-9, to]+) (?:\(.*\) is|are) lost: no sign of life for", text)
+        expect(lost and set(map(int, re.findall(r"\d+", lost[1]))) <= set(silent), (ranks, seconds, texts))
+        expect(re.search(r"in all-reduce \d+ of \d+ fp32 of group '(all|half)' since", text), (ranks, seconds, texts))
+        expect(text.count("exit code 1\n") == len(half) and text.count("exit code") == len(half), (ranks, seconds, texts))
+
+
+def test_a_link_that_goes_down_is_noticed(program):
+    expect_lost_link(program, 0, 4, 3)
 
 
 TRAIN = [*with_flags(TINY, layers=2, heads=1, channels=8, batch_size=1), *QUIET, "--steps", 10 ** 6, "--out", "out",
@@ -276,10 +288,15 @@ def test_bad_control_settings_are_errors(program):
         expect(phrase in messages, messages)
 
 
-def test_random_faults(program):
+def long_test():
+    """The random moments of a long test."""
     if not LONG:
         raise Skip("LLMC_LONG is not set")
-    draw = random.Random(int(os.environ.get("LOST_SEED", "1")))
+    return random.Random(int(os.environ.get("LOST_SEED", "1")))
+
+
+def test_random_faults(program):
+    draw = long_test()
     for fault in FAULTS:
         for _ in range(30):
             ranks = draw.choice([4, 8])
@@ -287,6 +304,21 @@ def test_random_faults(program):
             launcher = "alone" if backend == "tcp" and draw.random() < 0.5 else "mpirun"
             expect_named(program, backend, fault, draw.randrange(ranks), ranks=ranks, step=draw.randint(2, 400), steps=500,
                          launcher=launcher)
+
+
+def test_random_links(program):
+    draw = long_test()
+    for number in range(30):
+        expect_lost_link(program, number, draw.choice([4, 8]), draw.uniform(4, 7))
+
+
+def test_random_slow_ranks(program):
+    draw = long_test()
+    for _ in range(30):
+        ranks = draw.choice([4, 8])
+        run = Ranks(program, draw.choice(["mpi", "tcp"]), "slow", draw.randrange(ranks), ranks=ranks, steps=6)
+        text = run.finish(60)
+        expect(run.codes == [0] and "done" in text and " lost" not in text and " hang" not in text, text)
 
 
 if __name__ == "__main__":
