@@ -205,14 +205,14 @@ TEST_SUITE("control") {
     tcp::Connection(tcp::connect_to("127.0.0.1", port, &error))
         .send({tcp::MessageKind::hello, 2, 3, "key"});
     std::thread connecting([&] {
-      for (int rank = 1; rank < 3; ++rank) {
-        clients[static_cast<std::size_t>(rank) - 1] = std::make_unique<StoreClient>(
-            rank, 3, std::vector<std::string>{"127.0.0.1"}, port, "key", std::chrono::seconds(20));
-      }
       try {
         StoreClient(2, 3, {"127.0.0.1"}, port, "other key", std::chrono::seconds(1));
       } catch (const Error& wrong) {
         refusal = wrong.what();
+      }
+      for (int rank = 1; rank < 3; ++rank) {
+        clients[static_cast<std::size_t>(rank) - 1] = std::make_unique<StoreClient>(
+            rank, 3, std::vector<std::string>{"127.0.0.1"}, port, "key", std::chrono::seconds(20));
       }
     });
     std::atomic<bool> is_connected = false;
