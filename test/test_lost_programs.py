@@ -149,12 +149,16 @@ def test_nccl_communicators_are_aborted(program):
             expect(re.search(r"opened 2, destroyed 0, aborted 2, misuses 0", text), text)
 
 
+def expect_no_alarm(run, seconds):
+    text = run.finish(seconds)
+    expect(run.codes == [0] and "done" in text and " lost" not in text and " hang" not in text, (run.fault, text))
+
+
 def test_no_false_alarm(program):
     cases = [("tcp", "long", 1, 20), ("mpi", "late", 2, 20), ("mpi", "slow", 0, 6)]
     runs = [Ranks(program, backend, fault, victim, step=2, steps=steps, comm=2) for backend, fault, victim, steps in cases]
     for run in runs:
-        text = run.finish(90)
-        expect(run.codes == [0] and "done" in text and " lost" not in text and " hang" not in text, (run.fault, text))
+        expect_no_alarm(run, 90)
 
 
 def namespaces(number):
@@ -271,13 +275,14 @@ def test_sigusr2_writes_a_report_and_ends_nothing(program):
 
 
 def test_a_signal_on_the_way_down_is_no_save(program):
-    process, _, ranks = start_training(program, 2)
-    os.kill(ranks[1], signal.SIGSTOP)
-    time.sleep(0.5)
-    os.kill(ranks[0], signal.SIGTERM)
-    messages = process.communicate(timeout=limit_of("stop") + 5)[1]
-    expect(process.returncode != 0 and "rank 1" in messages and "is lost" in messages, messages)
-    expect("saved step" not in messages, messages)
+    for victim in (1, 0):
+        process, _, ranks = start_training(program, 2, *([] if victim == 1 else ["--resume"]))
+        os.kill(ranks[victim], signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(ranks[1 - victim], signal.SIGTERM)
+        messages = process.communicate(timeout=limit_of("stop") + 5)[1]
+        expect(process.returncode != 0 and re.search(rf"rank {victim} \(.*\) is lost", messages), messages)
+        expect("saving" not in messages and "interrupted" not in messages, messages)
 
 
 def test_bad_control_settings_are_errors(program):
@@ -316,9 +321,7 @@ def test_random_slow_ranks(program):
     draw = long_test()
     for _ in range(30):
         ranks = draw.choice([4, 8])
-        run = Ranks(program, draw.choice(["mpi", "tcp"]), "slow", draw.randrange(ranks), ranks=ranks, steps=6)
-        text = run.finish(60)
-        expect(run.codes == [0] and "done" in text and " lost" not in text and " hang" not in text, text)
+        expect_no_alarm(Ranks(program, draw.choice(["mpi", "tcp"]), "slow", draw.randrange(ranks), ranks=ranks, steps=6), 60)
 
 
 if __name__ == "__main__":

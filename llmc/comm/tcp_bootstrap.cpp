@@ -168,11 +168,8 @@ std::string TcpBootstrap::missing_ranks() const {
 }
 
 void TcpBootstrap::greet(std::unique_ptr<tcp::Connection>& arrival, std::string& refusal) {
-  const std::optional<tcp::Message> hello = arrival->next();
+  const std::optional<tcp::Message> hello = arrival->greeting();
   if (!hello) return;
-  // A rank sends nothing more before the answer, and may have given up.
-  if (hello->kind != tcp::MessageKind::hello || arrival->next() || !arrival->is_open())
-    return arrival.reset();
   std::string reason;
   if (hello->to != settings_.ranks) {
     reason = "rank 0 has " + std::to_string(settings_.ranks) + " ranks in WORLD_SIZE, rank " +
@@ -208,8 +205,8 @@ bool TcpBootstrap::finds_rank_0(std::chrono::steady_clock::time_point end, std::
   const std::optional<tcp::Message> answer =
       connection.answer_to({tcp::MessageKind::hello, rank(), settings_.ranks, ""}, end);
   if (answer && answer->kind == tcp::MessageKind::failed) fail_because_of_peer(answer->text);
-  if (!answer || answer->kind != tcp::MessageKind::hello || answer->from != 0) {
-    error = "the program there is not rank 0 of this run";
+  if (!tcp::is_accepted(answer)) {
+    error = tcp::kNotRank0;
     return false;
   }
   peers_[0] = std::make_unique<tcp::Connection>(std::move(connection));

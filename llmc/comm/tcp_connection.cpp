@@ -87,6 +87,14 @@ std::optional<Message> Connection::next() {
   return message;
 }
 
+std::optional<Message> Connection::greeting() {
+  std::optional<Message> message = next();
+  if (!message) return {};
+  if (message->kind == MessageKind::hello && !next() && is_open()) return message;
+  socket_.close();
+  return {};
+}
+
 std::optional<Message> Connection::answer_to(const Message& greeting,
                                              std::chrono::steady_clock::time_point end) {
   end = std::min(end, std::chrono::steady_clock::now() + kAnswerTime);
@@ -106,6 +114,10 @@ void Connection::read() {
   if (size > 0) arrived_.append(bytes, static_cast<std::size_t>(size));
   const bool is_waiting = size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK);
   if (size <= 0 && !is_waiting) socket_.close();
+}
+
+bool is_accepted(const std::optional<Message>& answer) {
+  return answer && answer->kind == MessageKind::hello && answer->from == 0;
 }
 
 namespace {

@@ -69,6 +69,11 @@ class Connection {
   // end has closed it, or sends anything else than messages.
   std::optional<Message> next();
 
+  // The greeting of the other end, a hello, if it has arrived; does not wait. Closes the connection
+  // if anything else has, or if the other end has given up: it sends nothing more before the
+  // answer.
+  std::optional<Message> greeting();
+
   // Sends a greeting and waits for the answer. None: the program at the other end closed the
   // connection, sent anything else than a message, or was silent for kAnswerTime or until `end`.
   std::optional<Message> answer_to(const Message& greeting,
@@ -92,6 +97,10 @@ class Connection {
   Socket socket_;
   std::string arrived_;
 };
+
+// Whether rank 0 accepted a greeting. Otherwise another program may have answered, or none.
+bool is_accepted(const std::optional<Message>& answer);
+inline constexpr char kNotRank0[] = "the program there is not rank 0 of this run";
 
 // A socket that listens on all addresses of this machine, or, if all ranks are on this machine,
 // only on the loopback interface. None: `error` has the reason.

@@ -68,15 +68,12 @@ void RankStore::accept() {
 
 void RankStore::greet() {
   std::erase_if(arrivals_, [&](Arrival& arrival) {
-    const std::optional<tcp::Message> message = arrival.connection.next();
+    const std::optional<tcp::Message> message = arrival.connection.greeting();
     if (!message) return !arrival.connection.is_open() || now_ >= arrival.end;
     const int from = message->from;
-    const bool is_ours = message->kind == tcp::MessageKind::hello && message->text == key_ &&
-                         from > 0 && from < std::ssize(ranks_);
+    const bool is_ours = message->text == key_ && from > 0 && from < std::ssize(ranks_);
     Rank* const rank = is_ours ? &ranks_[static_cast<std::size_t>(from)] : nullptr;
     if (rank == nullptr || rank->connection || rank->seen.is_ended) return true;
-    // A rank sends nothing more before the answer, and may have given up.
-    if (arrival.connection.next() || !arrival.connection.is_open()) return true;
     rank->connection.emplace(std::move(arrival.connection));
     rank->heard = now_;
     deliver(from, {tcp::MessageKind::hello, 0, from, ""});

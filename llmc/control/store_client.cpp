@@ -21,7 +21,7 @@ StoreClient::StoreClient(int rank, int ranks, const std::vector<std::string>& ad
       connection_ = tcp::Connection(tcp::connect_to(address, port, &error));
       if (!connection_.is_open()) continue;
       if (greet(key, ranks, end)) return;
-      error = "the program there is not rank 0 of this run";
+      error = tcp::kNotRank0;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (ControlClock::now() < end);
@@ -32,8 +32,7 @@ StoreClient::StoreClient(int rank, int ranks, const std::vector<std::string>& ad
 }
 
 bool StoreClient::greet(const std::string& key, int ranks, ControlClock::time_point end) {
-  const auto answer = connection_.answer_to({tcp::MessageKind::hello, rank_, ranks, key}, end);
-  return answer && answer->kind == tcp::MessageKind::hello && answer->from == 0;
+  return tcp::is_accepted(connection_.answer_to({tcp::MessageKind::hello, rank_, ranks, key}, end));
 }
 
 std::vector<int> StoreClient::descriptors() const {

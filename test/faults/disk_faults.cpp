@@ -72,14 +72,21 @@ void append_to_list(const char* call, const std::string& path) {
   close(fd);
 }
 
-// Sends SIGTERM to the process and waits until its signal thread has received it.
-void terminate() {
-  kill(getpid(), SIGTERM);
+// Sends a signal to the process and waits until its signal thread has received it.
+void send_signal(int signal) {
+  kill(getpid(), signal);
   sigset_t pending;
   do {
-    usleep(20'000);  // also the time to record the signal
+    usleep(1000);
     sigpending(&pending);
-  } while (sigismember(&pending, SIGTERM) == 1);
+  } while (sigismember(&pending, signal) == 1);
+}
+
+// Sends SIGTERM and waits until it is answered. An answer can take seconds, because a rank asks all
+// others first. The thread receives one signal after the other; SIGURG has no effect in it.
+void terminate() {
+  send_signal(SIGTERM);
+  send_signal(SIGURG);
 }
 
 enum class Fault { none, tear, fail, part, odd, empty, slow, term, touch };
