@@ -168,11 +168,15 @@ def test_a_wrong_byte_in_any_file_makes_all_ranks_take_the_checkpoint_before(pro
 
 def test_a_file_that_changes_while_ranks_load_it_ends_the_run(program):
     mpirun(program, RANKS, *SAVE)
-    for name, arguments in (("optimizer-00002", [*SAVE, "--resume"]), ("model", [*with_flags(SAVE, out="other"), "--init-from", "ckpts"])):
+    mpirun(program, RANKS, *with_flags(SAVE, out="adapted"), "--init-from", "ckpts", "--lora", 2)
+    other = with_flags(SAVE, out="other")
+    for file, arguments in (("ckpts/step_000003/optimizer-00002", [*SAVE, "--resume"]),
+                            ("ckpts/step_000003/model", [*other, "--init-from", "ckpts"]),
+                            ("adapted/step_000003/adapter_model", [*other, "--adapter", "adapted"])):
         messages, code = run_with_fault(program, program.folder, None, with_flags(arguments, steps=4),
-                                        FAULT_IN=f"step_000003/{name}", FAULT_CALLS="read", FAULT_AT="1", FAULT_DO="touch")
-        changed = re.findall(r"ckpts/step_000003/(\S+) was changed while it was read\n", messages)
-        expect(code == 1 and len(changed) == 1 and changed[0].startswith(name) and not re.search(r"step \d/4", messages), (code, messages))
+                                        FAULT_IN=file, FAULT_CALLS="read", FAULT_AT="1", FAULT_DO="touch")
+        changed = re.findall(r"(\S+) was changed while it was read\n", messages)
+        expect(code == 1 and len(changed) == 1 and changed[0].startswith(file) and not re.search(r"step \d/4", messages), (code, messages))
 
 
 def test_a_disk_that_ranks_do_not_share_is_refused_before_the_first_step(program):
