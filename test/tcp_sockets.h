@@ -75,6 +75,12 @@ inline tcp::Socket foreign_connection(int port, const std::string& bytes) {
   return tcp::Socket();
 }
 
+// A rank's greeting of the bootstrap, after the 8 bytes that all messages of ours begin with.
+inline std::string greeting_numbers(std::int32_t rank, std::int32_t ranks) {
+  const std::int32_t numbers[] = {0, rank, ranks, 0};
+  return {reinterpret_cast<const char*>(numbers), sizeof numbers};
+}
+
 inline std::vector<TcpSettings> settings_of_all(
     int ranks, int port, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
   std::vector<TcpSettings> all;

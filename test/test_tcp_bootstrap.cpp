@@ -132,8 +132,6 @@ TEST_SUITE("tcp_bootstrap") {
 
   TEST_CASE("connections of other programs are neither ranks nor obstacles") {
     const int port = free_port();
-    const std::int32_t numbers[] = {0, 1, 3, 0};  // of a greeting of rank 1 of 3
-    const std::string greeting(reinterpret_cast<const char*>(numbers), sizeof numbers);
     std::vector<std::string> errors;
     {
       std::jthread first([&] { errors = run_processes({settings_of(0, 3, port)}, check_groups); });
@@ -141,7 +139,7 @@ TEST_SUITE("tcp_bootstrap") {
       for (const std::string& bytes :
            {std::string(), std::string("GET / HTTP/1.0\r\n\r\n"), std::string("l"),
             std::string("llmcrun1"), "llmcrun1" + std::string(16, '\xff'),
-            std::string(100000, '\0'), "otherrun" + greeting}) {
+            std::string(100000, '\0'), "otherrun" + greeting_numbers(1, 3)}) {
         others.push_back(foreign_connection(port, bytes));
         CHECK(others.back().is_open());
       }
@@ -185,15 +183,15 @@ TEST_SUITE("tcp_bootstrap") {
     CHECK(!connection.answer_to({}, end));
     CHECK(std::chrono::steady_clock::now() >= end);
     CHECK(connection.is_open());
+    // Not for longer than any answer takes either: another address can be that of rank 0.
+    CHECK(!connection.answer_to({}, end + std::chrono::hours(1)));
   }
 
   TEST_CASE("a rank that gave up before rank 0 answered can connect again") {
     const int port = free_port();
     std::vector<std::string> errors;
     std::jthread first([&] { errors = run_processes({settings_of(0, 2, port)}, check_groups); });
-    const std::int32_t numbers[] = {0, 1, 2, 0};  // of the greeting of rank 1 of 2
-    foreign_connection(port, "llmcrun1" + std::string(reinterpret_cast<const char*>(numbers),
-                                                      sizeof numbers));  // and closes it
+    foreign_connection(port, "llmcrun1" + greeting_numbers(1, 2));  // and closes it
     CHECK(run_processes({settings_of(1, 2, port)}, check_groups)[0] == "");
     first.join();
     CHECK(errors == std::vector<std::string>{""});
