@@ -198,7 +198,7 @@ TEST_SUITE("control") {
     std::string error;
     tcp::Socket listener = tcp::listen_on("127.0.0.1", 0, &error);
     const int port = tcp::local_port(listener);
-    RankStore store(std::move(listener), "key", 3, std::chrono::seconds(60));
+    RankStore store(std::move(listener), "key", 3, {.heartbeat_timeout = 60});
     std::vector<std::unique_ptr<StoreClient>> clients(2);
     std::string refusal;
     // A rank that gave up because nothing answered in time.
@@ -267,6 +267,15 @@ TEST_SUITE("control") {
       store.send({tcp::MessageKind::goodbye, 0, 0, ""});
       CHECK(unpack_loss(next_of(*clients[0], tcp::MessageKind::loss, [] {}).text).reason == "why");
     }
+  }
+
+  TEST_CASE("signs of life are much more frequent than the limits") {
+    using std::chrono::milliseconds;
+    CHECK(ControlSettings{}.interval() == milliseconds(1000));
+    CHECK(ControlSettings{.heartbeat_timeout = 30, .comm_timeout = 2}.interval() ==
+          milliseconds(200));
+    CHECK(ControlSettings{.heartbeat_timeout = 5, .comm_timeout = 300}.interval() ==
+          milliseconds(500));
   }
 
   TEST_CASE("the report of a rank is JSON with its calls and its backtrace") {

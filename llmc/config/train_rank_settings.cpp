@@ -164,7 +164,7 @@ Settings<TrainProgram> zero_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.heartbeat_timeout); },
        .unit = "SECONDS",
        .help = "a rank that gives no sign of life for this time is lost, and the other ranks end; "
-               "each gives one every second",
+               "each gives one at least every second",
        .fallback = ControlSettings{}.heartbeat_timeout,
        .range = between(2, 86400),
        .on_resume = OnResume::process},

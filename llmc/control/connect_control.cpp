@@ -45,7 +45,7 @@ std::vector<std::string> addresses_of(Bootstrap& ranks, const tcp::Socket& liste
 
 }  // namespace
 
-void connect_control(Bootstrap& ranks, std::chrono::duration<double> silence,
+void connect_control(Bootstrap& ranks, const ControlSettings& settings,
                      const std::function<void(std::unique_ptr<ControlLink>)>& start) {
   const Places& places = ranks.places();
   const std::vector<std::string> machines = ranks.all_gather(machine_text());
@@ -75,7 +75,7 @@ void connect_control(Bootstrap& ranks, std::chrono::duration<double> silence,
   error.clear();
   try {
     if (places.rank == 0) {
-      start(std::make_unique<RankStore>(std::move(listener), key, places.ranks, silence));
+      start(std::make_unique<RankStore>(std::move(listener), key, places.ranks, settings));
     } else {
       const bool is_here = machines[static_cast<std::size_t>(places.rank)] == machines[0];
       const std::vector<std::string> addresses =

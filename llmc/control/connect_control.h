@@ -7,6 +7,7 @@
 
 #include "llmc/comm/bootstrap.h"
 #include "llmc/control/control_link.h"
+#include "llmc/control/control_settings.h"
 
 namespace llmc {
 
@@ -15,7 +16,7 @@ namespace llmc {
 // From the environment: LLMC_CONTROL_PORT of rank 0 (default: the system chooses), and
 // LLMC_CONTROL_ADDRESS, by which the other ranks reach it (default: those of its network
 // interfaces).
-void connect_control(Bootstrap& ranks, std::chrono::duration<double> silence,
+void connect_control(Bootstrap& ranks, const ControlSettings& settings,
                      const std::function<void(std::unique_ptr<ControlLink>)>& start);
 
 }  // namespace llmc

@@ -22,7 +22,6 @@ namespace llmc {
 namespace {
 
 constexpr std::chrono::milliseconds kTurn{200};
-constexpr std::chrono::seconds kStateInterval{1};
 // A thread that did not run for this long cannot judge how long others were silent.
 constexpr std::chrono::seconds kPause{5};
 // Ranks end by themselves, with their own errors, if they can.
@@ -47,7 +46,7 @@ Control::Control(Bootstrap& ranks, const ControlSettings& settings, ControlAnswe
     link_ = std::move(link);
     thread_ = std::thread([this] { run(); });
   };
-  connect_control(ranks, Seconds(settings.heartbeat_timeout), start);
+  connect_control(ranks, settings, start);
 }
 
 Control::~Control() {
@@ -150,7 +149,8 @@ void Control::run() {
 void Control::turn() {
   std::vector<pollfd> entries = {{wake_.descriptor(), POLLIN, 0}};
   for (const int descriptor : link_->descriptors()) entries.push_back({descriptor, POLLIN, 0});
-  ::poll(entries.data(), entries.size(), static_cast<int>(kTurn.count()));
+  const auto limit = std::min(kTurn, settings_.interval() / 2);
+  ::poll(entries.data(), entries.size(), static_cast<int>(limit.count()));
   std::uint64_t count = 0;
   static_cast<void>(!::read(wake_.descriptor(), &count, sizeof count));
   const auto now = ControlClock::now();
@@ -159,7 +159,7 @@ void Control::turn() {
   send_outgoing();
   for (const tcp::Message& message : link_->receive(now_)) take(message);
   if (now_ >= next_state_) send(tcp::MessageKind::state, pack_state(own_state()));
-  if (now_ >= next_state_) next_state_ = now_ + kStateInterval;
+  if (now_ >= next_state_) next_state_ = now_ + settings_.interval();
   check_silence();
   check_call();
   if (failure_ && now_ - failure_time_ > kFailureTime) end_because_of(*failure_);

@@ -13,7 +13,7 @@ namespace llmc {
 
 namespace {
 
-constexpr std::chrono::seconds kTableInterval{1}, kGreetingTime{10}, kAnswerTime{3};
+constexpr std::chrono::seconds kGreetingTime{10}, kAnswerTime{3};
 // For the ranks that live to tell where they are after a loss.
 constexpr std::chrono::milliseconds kPlaceTime{300};
 // A rank that has been silent for longer gets no tables, which would fill its connection.
@@ -22,10 +22,10 @@ constexpr std::chrono::seconds kTableSilence{3};
 }  // namespace
 
 RankStore::RankStore(tcp::Socket listener, std::string key, int ranks,
-                     std::chrono::duration<double> silence)
+                     const ControlSettings& settings)
     : listener_(std::move(listener)),
       key_(std::move(key)),
-      silence_(silence),
+      settings_(settings),
       ranks_(static_cast<std::size_t>(ranks)) {
   fcntl(listener_.descriptor(), F_SETFL, O_NONBLOCK);
 }
@@ -147,16 +147,18 @@ void RankStore::answer_questions() {
 }
 
 void RankStore::find_silent() {
-  Loss loss{.kind = Loss::Kind::silence, .seconds = silence_.count(), .reason = {}};
+  const double limit = settings_.heartbeat_timeout;
+  Loss loss{.kind = Loss::Kind::silence, .seconds = limit, .reason = {}};
   for (int rank = 1; rank < std::ssize(ranks_); ++rank) {
     const Rank& other = ranks_[static_cast<std::size_t>(rank)];
-    if (is_live(rank) && now_ - other.heard > silence_) loss.ranks.push_back(rank);
+    if (is_live(rank) && std::chrono::duration<double>(now_ - other.heard).count() > limit)
+      loss.ranks.push_back(rank);
   }
   if (!loss.ranks.empty()) report(loss);
 }
 
 std::vector<SeenRank> RankStore::send_tables() {
-  next_table_ = now_ + kTableInterval;
+  next_table_ = now_ + settings_.interval();
   std::vector<SeenRank> table;
   for (Rank& rank : ranks_) {
     rank.seen.silent_seconds = std::chrono::duration<double>(now_ - rank.heard).count();

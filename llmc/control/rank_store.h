@@ -1,6 +1,6 @@
 // The store: the part of rank 0's control thread that knows the state of all ranks. It receives
-// their states, sends each the table of all of them every second, notices ranks whose connection
-// ends or that are silent, and passes on what a rank reports.
+// their states, sends each the table of all of them at each interval of ControlSettings, notices
+// ranks whose connection ends or that are silent, and passes on what a rank reports.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "llmc/control/control_link.h"
+#include "llmc/control/control_settings.h"
 #include "llmc/control/loss.h"
 
 namespace llmc {
 
 class RankStore final : public ControlLink {
  public:
-  // Ranks that connect to `listener` must know the key. `silence`: a rank is lost after it.
-  RankStore(tcp::Socket listener, std::string key, int ranks,
-            std::chrono::duration<double> silence);
+  // Ranks that connect to `listener` must know the key.
+  RankStore(tcp::Socket listener, std::string key, int ranks, const ControlSettings& settings);
 
   std::vector<int> descriptors() const override;
   std::vector<tcp::Message> receive(ControlClock::time_point now) override;
@@ -62,7 +62,7 @@ class RankStore final : public ControlLink {
 
   tcp::Socket listener_;
   std::string key_;
-  std::chrono::duration<double> silence_;
+  ControlSettings settings_;
   std::vector<Rank> ranks_;
   std::vector<Arrival> arrivals_;
   std::vector<Question> questions_;
