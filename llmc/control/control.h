@@ -1,7 +1,7 @@
 // Looks after the ranks of a run: each rank has a control thread and a connection to a store at
-// rank 0. The thread tells the store every second where its rank is. A rank that ends without a
-// goodbye, gives no sign of life or does not enter a call that others wait in is lost: the other
-// ranks report it, with the place of each rank, and end.
+// rank 0. The thread tells the store at least every second where its rank is. A rank that ends
+// without a goodbye, gives no sign of life or does not enter a call that others wait in is lost:
+// the other ranks report it, with the place of each rank, and end.
 //
 //   rank_state.h     the place of a rank: its call, its work, its progress
 //   loss.h           who is lost, and the text that reports it

@@ -147,12 +147,11 @@ void RankStore::answer_questions() {
 }
 
 void RankStore::find_silent() {
-  const double limit = settings_.heartbeat_timeout;
-  Loss loss{.kind = Loss::Kind::silence, .seconds = limit, .reason = {}};
+  const std::chrono::duration<double> limit(settings_.heartbeat_timeout);
+  Loss loss{.kind = Loss::Kind::silence, .seconds = limit.count(), .reason = {}};
   for (int rank = 1; rank < std::ssize(ranks_); ++rank) {
     const Rank& other = ranks_[static_cast<std::size_t>(rank)];
-    if (is_live(rank) && std::chrono::duration<double>(now_ - other.heard).count() > limit)
-      loss.ranks.push_back(rank);
+    if (is_live(rank) && now_ - other.heard > limit) loss.ranks.push_back(rank);
   }
   if (!loss.ranks.empty()) report(loss);
 }

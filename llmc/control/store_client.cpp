@@ -20,7 +20,8 @@ StoreClient::StoreClient(int rank, int ranks, const std::vector<std::string>& ad
       tried += (tried.empty() ? "" : ", ") + address;
       connection_ = tcp::Connection(tcp::connect_to(address, port, &error));
       if (!connection_.is_open()) continue;
-      if (greet(key, ranks, end)) return;
+      const tcp::Message greeting{tcp::MessageKind::hello, rank, ranks, key};
+      if (tcp::is_accepted(connection_.answer_to(greeting, end))) return;
       error = tcp::kNotRank0;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -29,10 +30,6 @@ StoreClient::StoreClient(int rank, int ranks, const std::vector<std::string>& ad
            " of rank 0 at " + tried + ": " + error,
        "allow connections to this port; LLMC_CONTROL_PORT sets it, and LLMC_CONTROL_ADDRESS the "
        "address, for all ranks");
-}
-
-bool StoreClient::greet(const std::string& key, int ranks, ControlClock::time_point end) {
-  return tcp::is_accepted(connection_.answer_to({tcp::MessageKind::hello, rank_, ranks, key}, end));
 }
 
 std::vector<int> StoreClient::descriptors() const {

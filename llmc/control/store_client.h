@@ -19,9 +19,6 @@ class StoreClient final : public ControlLink {
   void send(const tcp::Message& message) override { connection_.send(message); }
 
  private:
-  // Whether the program at the other end is the store of this run.
-  bool greet(const std::string& key, int ranks, ControlClock::time_point end);
-
   int rank_;
   tcp::Connection connection_{tcp::Socket()};
   bool has_ended_ = false;  // rank 0 has sent a goodbye, or its loss is reported
