@@ -1,6 +1,8 @@
 // Who is lost, and where each rank is: the call log, the choice of the ranks that others wait for,
 // the text of a loss, and the store. test_lost_programs.py has ranks as processes.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,12 +17,14 @@
 #include "llmc/base/json.h"
 #include "llmc/comm/call_log.h"
 #include "llmc/comm/tcp_address.h"
+#include "llmc/control/control.h"
 #include "llmc/control/loss.h"
 #include "llmc/control/lost_file.h"
 #include "llmc/control/main_backtrace.h"
 #include "llmc/control/rank_store.h"
 #include "llmc/control/store_client.h"
 #include "test/support.h"
+#include "test/tcp_sockets.h"
 
 using namespace llmc;
 
@@ -267,6 +271,28 @@ TEST_SUITE("control") {
       store.send({tcp::MessageKind::goodbye, 0, 0, ""});
       CHECK(unpack_loss(next_of(*clients[0], tcp::MessageKind::loss, [] {}).text).reason == "why");
     }
+  }
+
+  // A signal that arrives then must not be announced as a save.
+  TEST_CASE("nothing is confirmed while a loss is reported") {
+    const int port = llmc_test::free_port();
+    const pid_t child = ::fork();  // which the loss ends
+    if (child == 0) {
+      llmc_test::run_threads(2, [&](int rank) {
+        TcpBootstrap bootstrap(llmc_test::settings_of(rank, 2, port));
+        std::atomic<bool> is_reported = false;
+        const auto report = [&](const std::string&, int) { is_reported = true; };
+        Control control(bootstrap, {}, {report, [](const std::string&) {}});
+        if (rank == 1) control.leave(3, "a fault of this rank");
+        while (!is_reported) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        std::string silent;
+        ::_exit(control.asks_all_ranks(silent) ? 1 : 0);
+      });
+      ::_exit(2);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
   }
 
   TEST_CASE("signs of life are much more frequent than the limits") {

@@ -275,14 +275,14 @@ def test_sigusr2_writes_a_report_and_ends_nothing(program):
 
 
 def test_a_signal_on_the_way_down_is_no_save(program):
-    for victim in (1, 0):
-        process, _, ranks = start_training(program, 2, *([] if victim == 1 else ["--resume"]))
-        os.kill(ranks[victim], signal.SIGSTOP)
-        time.sleep(0.5)
-        os.kill(ranks[1 - victim], signal.SIGTERM)
-        messages = process.communicate(timeout=limit_of("stop") + 5)[1]
-        expect(process.returncode != 0 and re.search(rf"rank {victim} \(.*\) is lost", messages), messages)
-        expect("saving" not in messages and "interrupted" not in messages, messages)
+    process, _, ranks = start_training(program, 2)
+    os.kill(ranks[1], signal.SIGSTOP)
+    time.sleep(2)  # the loss is known a second later, the answer of the other ranks 2 s after that
+    os.kill(ranks[0], signal.SIGTERM)
+    messages = process.communicate(timeout=limit_of("stop") + 5)[1]
+    expect(process.returncode != 0 and re.search(r"rank 1 \(.*\) is lost", messages), messages)
+    # All announcements have the first of these. The place of a rank can be "saving".
+    expect(not re.search("send the signal again|saved step|interrupted", messages), messages)
 
 
 def test_bad_control_settings_are_errors(program):
