@@ -306,7 +306,7 @@ MODEL_TESTS := $(addprefix test/test_,$(addsuffix .cu,chat_model family schedule
                  check_links document_mask evaluation infer_decoder loss_scale memory_modes not_finite offload_plan pipeline_plan qat qat_deployment rank_state smoothing tensor_plan \
                  tensor_state tour trainable_ranks training \
                  $(if $(findstring thread,$(SANITIZE)),qat_ranks scheduler_int8 text_classifier trainable)))
-SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% test/test_worker_pool.cpp test/test_task_thread.cpp test/test_tcp_transport.cpp \
+SANITIZED   := $(or $(FILE),$(filter-out $(MODEL_TESTS),$(filter %.cu test/test_host_% test/test_worker_pool.cpp test/test_task_thread.cpp test/test_tcp_hub.cpp test/test_tcp_transport.cpp \
                  $(if $(findstring thread,$(SANITIZE)),,test/test_fuzz_%),$(TEST_FILES))))
 TEST_FOLDER := test$(if $(FILE),-alone)
 # Test files with similar headers are compiled together: most of the time is spent on functions that
@@ -320,7 +320,7 @@ GROUP_text.cpp       := added_tokens base_log batches classification_metrics com
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report control eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
                         memory_limits worker_pool infer_settings interruption io_queue log_lock machines mesh mfu oracle oracle_family peak pipeline_schedule pipeline_settings pipeline_stages \
-                        rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout slow_ranks suggestions task_thread tcp_bootstrap tcp_transport text_notices toy_language training_history
+                        rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout slow_ranks suggestions task_thread tcp_bootstrap tcp_hub tcp_transport text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 # DEVICE=ptx finds kernels by their names, so files that have some are not put into another namespace.

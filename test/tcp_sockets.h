@@ -10,11 +10,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "llmc/comm/tcp_bootstrap.h"
+#include "llmc/comm/tcp_hub.h"
 #include "test/support.h"
 
 namespace llmc_test {
@@ -86,6 +89,36 @@ inline std::vector<TcpSettings> settings_of_all(
   std::vector<TcpSettings> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(settings_of(rank, ranks, port, deadline));
   return all;
+}
+
+inline llmc::HubSettings hub_settings(
+    int rank, int ranks, int port, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+  return {.rank = rank,
+          .ranks = ranks,
+          .addresses = {"127.0.0.1"},
+          .port = port,
+          .key = "key",
+          .deadline = deadline,
+          .place = "a place",
+          .hint = "a hint"};
+}
+
+// The connections of ranks of this process; calls strangers(port) first, while rank 0 listens.
+inline std::vector<std::shared_ptr<llmc::TcpHub>> connect_hubs(
+    int ranks, const std::function<void(int)>& strangers = [](int) {}) {
+  int port = 0;
+  tcp::Socket listener = listen_on_port(port);
+  std::vector<std::shared_ptr<llmc::TcpHub>> hubs(static_cast<std::size_t>(ranks));
+  std::jthread rank_0([&] {
+    hubs[0] = std::make_shared<llmc::TcpHub>(hub_settings(0, ranks, port), std::move(listener));
+  });
+  strangers(port);
+  for (int rank = 1; rank < ranks; ++rank) {
+    hubs[static_cast<std::size_t>(rank)] =
+        std::make_shared<llmc::TcpHub>(hub_settings(rank, ranks, port));
+  }
+  rank_0.join();
+  return hubs;
 }
 
 // Calls body(rank) on a thread per rank; returns the error of each, empty if there is none.

@@ -16,7 +16,6 @@
 #include "llmc/base/file.h"
 #include "llmc/base/json.h"
 #include "llmc/comm/call_log.h"
-#include "llmc/comm/tcp_address.h"
 #include "llmc/control/control.h"
 #include "llmc/control/loss.h"
 #include "llmc/control/lost_file.h"
@@ -198,38 +197,14 @@ TEST_SUITE("control") {
     CHECK(same.reason == "text");
   }
 
-  TEST_CASE("the store refuses strangers, answers questions and reports a connection that ends") {
-    std::string error;
-    tcp::Socket listener = tcp::listen_on("127.0.0.1", 0, &error);
-    const int port = tcp::local_port(listener);
-    RankStore store(std::move(listener), "key", 3, {.heartbeat_timeout = 60});
+  TEST_CASE("the store answers questions and reports a connection that ends") {
+    std::vector<std::shared_ptr<TcpHub>> hubs = llmc_test::connect_hubs(3);
+    RankStore store(hubs[0], 3, {.heartbeat_timeout = 60});
     std::vector<std::unique_ptr<StoreClient>> clients(2);
-    std::string refusal;
-    // A rank that gave up because nothing answered in time.
-    tcp::Connection(tcp::connect_to("127.0.0.1", port, &error))
-        .send({tcp::MessageKind::hello, 2, 3, "key"});
-    std::thread connecting([&] {
-      try {
-        StoreClient(2, 3, {"127.0.0.1"}, port, "other key", std::chrono::seconds(1));
-      } catch (const Error& wrong) {
-        refusal = wrong.what();
-      }
-      for (int rank = 1; rank < 3; ++rank) {
-        clients[static_cast<std::size_t>(rank) - 1] = std::make_unique<StoreClient>(
-            rank, 3, std::vector<std::string>{"127.0.0.1"}, port, "key", std::chrono::seconds(20));
-      }
-    });
-    std::atomic<bool> is_connected = false;
-    std::thread serving([&] {
-      while (!is_connected) {
-        store.receive(ControlClock::now());
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    });
-    connecting.join();
-    is_connected = true;
-    serving.join();
-    CHECK(refusal.find("LLMC_CONTROL_ADDRESS") != std::string::npos);
+    for (int rank = 1; rank < 3; ++rank) {
+      clients[static_cast<std::size_t>(rank) - 1] =
+          std::make_unique<StoreClient>(std::move(hubs[static_cast<std::size_t>(rank)]), rank);
+    }
     const auto serve = [&] {
       for (const tcp::Message& message : store.receive(ControlClock::now())) {
         if (message.kind == tcp::MessageKind::ask)
@@ -258,17 +233,17 @@ TEST_SUITE("control") {
       const tcp::Message message = next_of(*clients[0], tcp::MessageKind::loss, serve);
       CHECK(unpack_loss(message.text).ranks == std::vector<int>{2});
     }
-    SUBCASE("a rank that has said goodbye is no loss") {
-      clients[1]->send({tcp::MessageKind::goodbye, 2, 0, ""});
+    SUBCASE("a rank that has told its end is no loss") {
+      clients[1]->send({tcp::MessageKind::ended, 2, 0, ""});
       clients[1].reset();
       const tcp::Message message = next_of(*clients[0], tcp::MessageKind::table, serve);
       CHECK(unpack_table(message.text).size() == 3);
       CHECK_THROWS_AS(unpack_loss(""), Error);
     }
-    SUBCASE("a failure of rank 0 reaches the others before its goodbye") {
+    SUBCASE("a failure of rank 0 reaches the others before its end") {
       const Loss failure = {Loss::Kind::failure, {0}, 0, 2, "why"};
       store.send({tcp::MessageKind::loss, 0, 0, pack_loss(failure)});
-      store.send({tcp::MessageKind::goodbye, 0, 0, ""});
+      store.send({tcp::MessageKind::ended, 0, 0, ""});
       CHECK(unpack_loss(next_of(*clients[0], tcp::MessageKind::loss, [] {}).text).reason == "why");
     }
   }

@@ -195,8 +195,7 @@ def expect_lost_link(program, number, ranks, seconds):
     halves = [range(ranks // 2), range(ranks // 2, ranks)]
     names, machines = namespaces(number), []
     try:
-        place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29512",
-                 "LLMC_CONTROL_ADDRESS": "10.77.0.1"}
+        place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29512"}
         for name, half in zip(names, halves):
             words = ["ip", "netns", "exec", name, "unshare", "--uts", "--mount", "bash", "-c", MACHINE, name, str(binary),
                      "tcp", "none", "0", "0", "1000000", str(program.folder / f"link{number}"), str(HEARTBEAT), str(COMM)]

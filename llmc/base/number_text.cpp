@@ -13,6 +13,10 @@ std::string number_text(const char* format, double value) {
   return text;
 }
 
+std::string seconds_text(std::chrono::milliseconds limit) {
+  return number_text("%g", std::chrono::duration<double>(limit).count()) + " s";
+}
+
 std::string duration_text(double seconds) {
   const auto s = static_cast<long long>(seconds + 0.5);
   char text[32];

@@ -2,10 +2,13 @@
 // data from one rank to others.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace llmc {
+
+class TcpHub;
 
 // `local_rank` of `local_ranks`: the place among the ranks on the same machine.
 struct Places {
@@ -34,6 +37,9 @@ class Bootstrap {
   // The address by which this rank and ranks of other machines are connected, as a number; empty:
   // unknown, or only programs on this machine reach it.
   virtual std::string address() const { return ""; }
+
+  // The connections to rank 0, for others to use too; null: it has none.
+  virtual std::shared_ptr<TcpHub> hub() const { return nullptr; }
 
   // Throws if another rank is known to have failed. Does not wait.
   virtual void check() {}

@@ -1,8 +1,9 @@
 // Ranks that find each other over TCP, without MPI: rank 0 listens on MASTER_PORT of MASTER_ADDR,
-// and the other ranks connect to it. Rank 0 forwards messages between the others while it waits
-// itself. It serves only to connect ranks; collectives need NCCL, or tcp_world.h.
+// and the other ranks connect to it. It serves only to connect ranks; collectives need NCCL, or
+// tcp_world.h. Rank 0 passes messages between the others on while it waits itself, or while its
+// control thread uses the same connections.
 //
-// A rank that fails closes its connection without a goodbye. Rank 0 notices this when it waits or
+// A rank that fails tells rank 0, or its connection ends. Rank 0 notices this when it waits or
 // checks, and reports it to the others.
 #pragma once
 
@@ -11,13 +12,15 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/number_text.h"
 #include "llmc/comm/bootstrap.h"
 #include "llmc/comm/poll_pause.h"
-#include "llmc/comm/tcp_connection.h"
+#include "llmc/comm/tcp_hub.h"
 #include "llmc/comm/tcp_settings.h"
 
 namespace llmc {
@@ -27,7 +30,7 @@ class TcpBootstrap final : public Bootstrap {
   // Returns when all ranks are connected; throws after the deadline.
   explicit TcpBootstrap(const TcpSettings& settings);
 
-  // Rank 0 forwards messages until the others have ended.
+  // Rank 0 passes messages on until the others have ended.
   ~TcpBootstrap() override;
 
   const Places& places() const override { return places_; }
@@ -37,7 +40,9 @@ class TcpBootstrap final : public Bootstrap {
   std::string broadcast(const std::string& name, const std::vector<int>& members,
                         std::string bytes) override;
 
-  std::string address() const override { return address_; }
+  std::string address() const override { return hub_->address(); }
+
+  std::shared_ptr<TcpHub> hub() const override { return hub_; }
 
   void check() override;
 
@@ -45,22 +50,16 @@ class TcpBootstrap final : public Bootstrap {
 
  private:
   int rank() const { return settings_.rank; }
-  std::string seconds_text() const;
 
-  // Rank 0 sends to each rank directly, the others by rank 0.
   void send_text(int to, const std::string& text) {
-    send(rank() == 0 ? to : 0, tcp::MessageKind::text, rank(), to, text);
-  }
-  // A rank that has ended gets nothing.
-  void send(int peer, tcp::MessageKind kind, int from, int to, const std::string& text) {
-    if (peers_[peer]) peers_[peer]->send({kind, from, to, text});
+    hub_->send({tcp::MessageKind::text, rank(), to, text});
   }
 
   // The next text from this rank.
   std::string receive(int from, const std::string& error);
 
-  // Polls all connections. `error` is reported after the deadline; rank 0 reports first, so that
-  // all ranks have the same error.
+  // `error` is reported after the deadline; rank 0 reports first, so that all ranks have the same
+  // error.
   template <class Condition>
   void wait_until(const std::string& error, const Condition& condition) {
     const std::chrono::seconds margin(rank() == 0 ? 0 : 1);
@@ -68,38 +67,27 @@ class TcpBootstrap final : public Bootstrap {
     for (PollPause pause;; pause.next()) {
       receive_all();
       if (condition()) return;
-      if (std::chrono::steady_clock::now() >= end) report(error + " within " + seconds_text());
+      if (std::chrono::steady_clock::now() >= end) {
+        report(error + " within " + seconds_text(settings_.deadline));
+      }
       if (!failure_.empty()) fail_because_of_peer(failure_);
     }
   }
 
-  // Takes all messages that have arrived, and detects connections that are closed.
+  // Takes all messages that have arrived.
   void receive_all();
-
-  // A message that arrived from a connected rank.
-  void take(int peer, const tcp::Message& message);
+  void take(const tcp::Message& message);
 
   // Keeps the first error of the run; rank 0 also reports it to the others.
   void report(const std::string& reason);
-
-  // Rank 0 waits until the others are connected.
-  void accept_ranks();
-
-  std::string missing_ranks() const;
-
-  // Takes the connection of a rank of this run. A rank that does not fit is refused.
-  void greet(std::unique_ptr<tcp::Connection>& arrival, std::string& refusal);
-
-  // Tries until rank 0 answers: before it listens, another program may have the port.
-  void connect();
-  bool finds_rank_0(std::chrono::steady_clock::time_point end, std::string& error);
+  std::string failure_of(int rank) const;
 
   TcpSettings settings_;
-  int exceptions_ = std::uncaught_exceptions();          // when the object was made
-  std::vector<std::unique_ptr<tcp::Connection>> peers_;  // by rank; ranks above 0 have only rank 0
-  std::map<int, std::deque<std::string>> texts_;         // that arrived, by sender
+  int exceptions_ = std::uncaught_exceptions();  // when the object was made
+  std::shared_ptr<TcpHub> hub_;
+  std::map<int, std::deque<std::string>> texts_;  // that arrived, by sender
+  std::set<int> ended_;                           // ranks, without an error
   Places places_;
-  std::string address_;
   std::string failure_;  // the first error of the run; empty: none
 };
 

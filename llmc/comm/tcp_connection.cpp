@@ -65,7 +65,7 @@ void Connection::send(const Message& message) {
     const ssize_t size =
         ::send(socket_.descriptor(), bytes.data() + first, bytes.size() - first, MSG_NOSIGNAL);
     if (size > 0) first += static_cast<std::size_t>(size);
-    if (size < 0 && errno != EINTR) socket_.close();
+    if (size < 0 && errno != EINTR) close();
   }
 }
 
@@ -77,7 +77,7 @@ std::optional<Message> Connection::next() {
   if (std::memcmp(header.magic, Header{}.magic, sizeof header.magic) != 0 ||
       header.bytes > kMaxBytes) {
     arrived_.clear();
-    socket_.close();
+    close();
     return {};
   }
   if (arrived_.size() < sizeof header + header.bytes) return {};
@@ -91,7 +91,7 @@ std::optional<Message> Connection::greeting() {
   std::optional<Message> message = next();
   if (!message) return {};
   if (message->kind == MessageKind::hello && !next() && is_open()) return message;
-  socket_.close();
+  close();
   return {};
 }
 
@@ -107,17 +107,18 @@ std::optional<Message> Connection::answer_to(const Message& greeting,
   return {};
 }
 
+void Connection::close() {
+  ::shutdown(socket_.descriptor(), SHUT_RDWR);
+  is_open_ = false;
+}
+
 void Connection::read() {
   char bytes[4096];
   if (!is_open()) return;
   const ssize_t size = ::recv(socket_.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (size > 0) arrived_.append(bytes, static_cast<std::size_t>(size));
   const bool is_waiting = size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK);
-  if (size <= 0 && !is_waiting) socket_.close();
-}
-
-bool is_accepted(const std::optional<Message>& answer) {
-  return answer && answer->kind == MessageKind::hello && answer->from == 0;
+  if (size <= 0 && !is_waiting) close();
 }
 
 namespace {

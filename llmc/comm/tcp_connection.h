@@ -16,15 +16,17 @@ namespace tcp {
 
 enum class MessageKind : std::int32_t {
   hello,    // the first one of a rank, `to` is the number of ranks; also rank 0's answer to it
+  closed,   // never sent: the connection of rank `from` has ended (tcp_hub.h)
   text,     // a text for rank `to`
-  failed,   // rank `from` has failed, for the reason in the text
-  goodbye,  // the rank has ended without an error
+  failed,   // a rank has failed, for the reason in the text
+  goodbye,  // the bootstrap of the rank has ended without an error
   // Between control threads (llmc/control):
-  state,  // the state of rank `from`
-  table,  // the states of all ranks
-  loss,   // ranks are lost, see the text
-  ask,    // for the state of all ranks at once
-  answer  // the text names ranks that have not answered; empty: all have
+  state,   // the state of rank `from`
+  table,   // the states of all ranks
+  loss,    // ranks are lost, see the text
+  ask,     // for the state of all ranks at once
+  answer,  // the text names ranks that have not answered; empty: all have
+  ended    // the rank ends without an error, or after it reported its own
 };
 
 struct Message {
@@ -59,7 +61,7 @@ class Connection {
  public:
   explicit Connection(Socket socket);
 
-  bool is_open() const { return socket_.is_open(); }
+  bool is_open() const { return is_open_ && socket_.is_open(); }
   const Socket& socket() const { return socket_; }
 
   // Closes the connection if the message cannot be sent.
@@ -94,13 +96,13 @@ class Connection {
   // Appends what has arrived, at most a few KB at a time.
   void read();
 
+  // The descriptor stays, because another thread may poll it.
+  void close();
+
   Socket socket_;
+  bool is_open_ = true;
   std::string arrived_;
 };
-
-// Whether rank 0 accepted a greeting. Otherwise another program may have answered, or none.
-bool is_accepted(const std::optional<Message>& answer);
-inline constexpr char kNotRank0[] = "the program there is not rank 0 of this run";
 
 // A socket that listens on all addresses of this machine, or, if all ranks are on this machine,
 // only on the loopback interface. None: `error` has the reason.

@@ -151,8 +151,7 @@ std::vector<Socket> Connector::connect(const std::string& name, const std::vecto
   for (const std::size_t member : higher) missing.push_back(members[member]);
   std::ranges::sort(missing);
   fail("group '" + name + "': " + rank_list(missing) + " did not connect to rank " +
-       std::to_string(rank_) + " within " +
-       number_text("%g", std::chrono::duration<double>(deadline_).count()) + " s" +
+       std::to_string(rank_) + " within " + seconds_text(deadline_) +
        (error.empty() ? "" : ": " + error));
 }
 

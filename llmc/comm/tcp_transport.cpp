@@ -115,8 +115,7 @@ void TcpTransport::wait(const CommCall& call, std::vector<Part>& parts) {
     if (num_ready > 0) break;
     if (std::chrono::steady_clock::now() - last_progress_ < waits_.deadline) continue;
     fail(place(call) + ": nothing arrived from or left for rank " +
-         std::to_string(parts.front().link->rank()) + " for " +
-         number_text("%g", std::chrono::duration<double>(waits_.deadline).count()) + " s");
+         std::to_string(parts.front().link->rank()) + " for " + seconds_text(waits_.deadline));
   }
   last_progress_ = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].is_ready = entries[i].revents != 0;

@@ -1,8 +1,6 @@
-// Connects the control threads of all ranks, over the bootstrap.
+// Connects the control threads of all ranks.
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <memory>
 
 #include "llmc/comm/bootstrap.h"
@@ -11,12 +9,10 @@
 
 namespace llmc {
 
-// All ranks call this together. Calls start() with the link of this rank: at rank 0 before the
-// others can connect, so it must begin to serve them. Throws on all ranks if one cannot connect.
-// From the environment: LLMC_CONTROL_PORT of rank 0 (default: the system chooses), and
-// LLMC_CONTROL_ADDRESS, by which the other ranks reach it (default: those of its network
-// interfaces).
-void connect_control(Bootstrap& ranks, const ControlSettings& settings,
-                     const std::function<void(std::unique_ptr<ControlLink>)>& start);
+// All ranks call this together; returns the link of this rank. A bootstrap with connections to rank
+// 0 shares them. Otherwise new ones are made to LLMC_CONTROL_PORT of rank 0 (default: the system
+// chooses), at LLMC_CONTROL_ADDRESS (default: the addresses of its network interfaces). Throws on
+// all ranks if one cannot connect.
+std::unique_ptr<ControlLink> connect_control(Bootstrap& ranks, const ControlSettings& settings);
 
 }  // namespace llmc

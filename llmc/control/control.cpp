@@ -41,12 +41,9 @@ Control::Control(Bootstrap& ranks, const ControlSettings& settings, ControlAnswe
       table_(static_cast<std::size_t>(ranks_)) {
   hosts_ = ranks.all_gather(host_name());
   take_hosts();
+  link_ = connect_control(ranks, settings);
   now_ = last_table_ = last_progress_ = ControlClock::now();
-  const auto start = [this](std::unique_ptr<ControlLink> link) {
-    link_ = std::move(link);
-    thread_ = std::thread([this] { run(); });
-  };
-  connect_control(ranks, settings, start);
+  thread_ = std::thread([this] { run(); });
 }
 
 Control::~Control() {
@@ -111,12 +108,12 @@ void Control::leave(int exit_code, const std::string& reason) {
   std::unique_lock lock(mutex_);
   if (std::exchange(has_left_, true) || has_loss_) return;
   if (reason.empty()) {
-    outgoing_.push_back({tcp::MessageKind::goodbye, rank_, 0, ""});
+    outgoing_.push_back({tcp::MessageKind::ended, rank_, 0, ""});
   } else {
     const Loss loss{
         .kind = Loss::Kind::failure, .ranks = {rank_}, .exit_code = exit_code, .reason = reason};
     outgoing_.push_back({tcp::MessageKind::loss, rank_, 0, pack_loss(loss)});
-    outgoing_.push_back({tcp::MessageKind::goodbye, rank_, 0, ""});
+    outgoing_.push_back({tcp::MessageKind::ended, rank_, 0, ""});
   }
   wake();
   changed_.wait_for(lock, std::chrono::seconds(1), [this] { return outgoing_.empty(); });
@@ -171,7 +168,7 @@ void Control::take(const tcp::Message& message) {
       return send(tcp::MessageKind::state, pack_state(own_state()));
     case tcp::MessageKind::table:
       return take_table(message.text);
-    case tcp::MessageKind::goodbye:
+    case tcp::MessageKind::ended:
       store_has_ended_ = true;
       return;
     case tcp::MessageKind::answer: {

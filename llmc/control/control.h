@@ -43,7 +43,8 @@ class Control {
   // One rank: there are no others to look after.
   Control() = default;
 
-  // All ranks call this together; the bootstrap is used only now.
+  // All ranks call this together; the bootstrap is used only now, but its connections may be
+  // shared.
   Control(Bootstrap& ranks, const ControlSettings& settings, ControlAnswers answers);
 
   // The rank ends without an error.

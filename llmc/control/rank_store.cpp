@@ -1,19 +1,15 @@
 #include "llmc/control/rank_store.h"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-
 #include <cstddef>
 #include <utility>
 
-#include "llmc/base/error.h"
 #include "llmc/comm/compare_ranks.h"
 
 namespace llmc {
 
 namespace {
 
-constexpr std::chrono::seconds kGreetingTime{10}, kAnswerTime{3};
+constexpr std::chrono::seconds kAnswerTime{3};
 // For the ranks that live to tell where they are after a loss.
 constexpr std::chrono::milliseconds kPlaceTime{300};
 // A rank that has been silent for longer gets no tables, which would fill its connection.
@@ -21,25 +17,8 @@ constexpr std::chrono::seconds kTableSilence{3};
 
 }  // namespace
 
-RankStore::RankStore(tcp::Socket listener, std::string key, int ranks,
-                     const ControlSettings& settings)
-    : listener_(std::move(listener)),
-      key_(std::move(key)),
-      settings_(settings),
-      ranks_(static_cast<std::size_t>(ranks)) {
-  fcntl(listener_.descriptor(), F_SETFL, O_NONBLOCK);
-}
-
-std::vector<int> RankStore::descriptors() const {
-  std::vector<int> descriptors = {listener_.descriptor()};
-  for (const Arrival& arrival : arrivals_) {
-    descriptors.push_back(arrival.connection.socket().descriptor());
-  }
-  for (const Rank& rank : ranks_) {
-    if (rank.connection) descriptors.push_back(rank.connection->socket().descriptor());
-  }
-  return descriptors;
-}
+RankStore::RankStore(std::shared_ptr<TcpHub> hub, int ranks, const ControlSettings& settings)
+    : ControlLink(std::move(hub)), settings_(settings), ranks_(static_cast<std::size_t>(ranks)) {}
 
 std::vector<tcp::Message> RankStore::receive(ControlClock::time_point now) {
   // After a pause of this process itself, the others have not been silent.
@@ -47,50 +26,12 @@ std::vector<tcp::Message> RankStore::receive(ControlClock::time_point now) {
     for (Rank& rank : ranks_) rank.heard = now;
   }
   now_ = now;
-  accept();
-  greet();
-  read_ranks();
+  for (const tcp::Message& message : hub().receive(TcpHub::control)) take(message.from, message);
   find_silent();
   answer_questions();
   report_when_known();
   if (now_ >= next_table_) send_tables();
   return std::exchange(own_, {});
-}
-
-void RankStore::accept() {
-  for (;;) {
-    tcp::Socket socket(::accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.is_open()) return;
-    if (arrivals_.size() == kMaxArrivals) arrivals_.erase(arrivals_.begin());
-    arrivals_.push_back({tcp::Connection(std::move(socket)), now_ + kGreetingTime});
-  }
-}
-
-void RankStore::greet() {
-  std::erase_if(arrivals_, [&](Arrival& arrival) {
-    const std::optional<tcp::Message> message = arrival.connection.greeting();
-    if (!message) return !arrival.connection.is_open() || now_ >= arrival.end;
-    const int from = message->from;
-    const bool is_ours = message->text == key_ && from > 0 && from < std::ssize(ranks_);
-    Rank* const rank = is_ours ? &ranks_[static_cast<std::size_t>(from)] : nullptr;
-    if (rank == nullptr || rank->connection || rank->seen.is_ended) return true;
-    rank->connection.emplace(std::move(arrival.connection));
-    rank->heard = now_;
-    deliver(from, {tcp::MessageKind::hello, 0, from, ""});
-    return true;
-  });
-}
-
-void RankStore::read_ranks() {
-  for (int from = 1; from < std::ssize(ranks_); ++from) {
-    Rank& rank = ranks_[static_cast<std::size_t>(from)];
-    if (!rank.connection) continue;
-    while (const auto message = rank.connection->next()) take(from, *message);
-    if (rank.connection->is_open()) continue;
-    rank.connection.reset();
-    if (!rank.seen.is_ended) report({.kind = Loss::Kind::connection, .ranks = {from}});
-    rank.seen.is_ended = true;
-  }
 }
 
 void RankStore::take(int from, const tcp::Message& message) {
@@ -99,7 +40,6 @@ void RankStore::take(int from, const tcp::Message& message) {
   switch (message.kind) {
     case tcp::MessageKind::state:
       rank.seen.state = unpack_state(message.text);
-      rank.is_known = true;
       for (Question& question : questions_) question.missing.erase(from);
       loss_question_.missing.erase(from);
       break;
@@ -109,27 +49,26 @@ void RankStore::take(int from, const tcp::Message& message) {
     case tcp::MessageKind::loss:
       report(unpack_loss(message.text));
       break;
-    case tcp::MessageKind::goodbye:
+    case tcp::MessageKind::ended:
       rank.seen.is_ended = true;
       if (from > 0) break;
       for (int other = 1; other < std::ssize(ranks_); ++other) {
-        deliver(other, {tcp::MessageKind::goodbye, 0, other, ""});
+        deliver(other, {tcp::MessageKind::ended, 0, other, ""});
       }
+      break;
+    case tcp::MessageKind::closed:
+      if (!rank.seen.is_ended) report({.kind = Loss::Kind::connection, .ranks = {from}});
+      rank.seen.is_ended = true;
       break;
     default:
       break;
   }
 }
 
-bool RankStore::is_live(int rank) const {
-  const Rank& other = ranks_[static_cast<std::size_t>(rank)];
-  return !other.seen.is_ended && (rank == 0 || other.connection);
-}
-
 RankStore::Question RankStore::ask_all(int from, std::chrono::milliseconds limit) {
   Question question{from, now_ + limit, {}};
   for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
-    if (!is_live(rank)) continue;
+    if (ranks_[static_cast<std::size_t>(rank)].seen.is_ended) continue;
     question.missing.insert(rank);
     deliver(rank, {tcp::MessageKind::ask, 0, rank, ""});
   }
@@ -151,7 +90,7 @@ void RankStore::find_silent() {
   Loss loss{.kind = Loss::Kind::silence, .seconds = limit.count(), .reason = {}};
   for (int rank = 1; rank < std::ssize(ranks_); ++rank) {
     const Rank& other = ranks_[static_cast<std::size_t>(rank)];
-    if (is_live(rank) && now_ - other.heard > limit) loss.ranks.push_back(rank);
+    if (!other.seen.is_ended && now_ - other.heard > limit) loss.ranks.push_back(rank);
   }
   if (!loss.ranks.empty()) report(loss);
 }
@@ -210,8 +149,8 @@ std::int64_t RankStore::progress() const {
 void RankStore::deliver(int rank, const tcp::Message& message) {
   if (rank == 0) {
     own_.push_back(message);
-  } else if (auto& connection = ranks_[static_cast<std::size_t>(rank)].connection) {
-    connection->send(message);
+  } else {
+    hub().send(message);
   }
 }
 

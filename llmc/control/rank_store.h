@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,24 +19,15 @@ namespace llmc {
 
 class RankStore final : public ControlLink {
  public:
-  // Ranks that connect to `listener` must know the key.
-  RankStore(tcp::Socket listener, std::string key, int ranks, const ControlSettings& settings);
+  RankStore(std::shared_ptr<TcpHub> hub, int ranks, const ControlSettings& settings);
 
-  std::vector<int> descriptors() const override;
   std::vector<tcp::Message> receive(ControlClock::time_point now) override;
   void send(const tcp::Message& message) override { take(0, message); }
 
  private:
   struct Rank {
-    std::optional<tcp::Connection> connection;  // none: rank 0, or not connected
     SeenRank seen;
-    ControlClock::time_point heard{};
-    bool is_known = false;  // has sent its state
-  };
-  // A connection that has not greeted yet.
-  struct Arrival {
-    tcp::Connection connection;
-    ControlClock::time_point end;
+    ControlClock::time_point heard = ControlClock::now();
   };
   // A rank that asked whether all ranks live.
   struct Question {
@@ -44,11 +36,6 @@ class RankStore final : public ControlLink {
     std::set<int> missing = {};
   };
 
-  static constexpr std::size_t kMaxArrivals = 256;
-
-  void accept();
-  void greet();
-  void read_ranks();
   void take(int from, const tcp::Message& message);
   Question ask_all(int from, std::chrono::milliseconds limit);
   void answer_questions();
@@ -57,14 +44,10 @@ class RankStore final : public ControlLink {
   void report(const Loss& loss);
   void report_when_known();
   void deliver(int rank, const tcp::Message& message);
-  bool is_live(int rank) const;
   std::int64_t progress() const;  // of all ranks
 
-  tcp::Socket listener_;
-  std::string key_;
   ControlSettings settings_;
   std::vector<Rank> ranks_;
-  std::vector<Arrival> arrivals_;
   std::vector<Question> questions_;
   std::vector<tcp::Message> own_;  // for rank 0
   ControlClock::time_point now_ = ControlClock::now(), next_table_{};

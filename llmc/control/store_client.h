@@ -1,7 +1,7 @@
-// The connection of ranks above 0 to the store.
+// The link of ranks above 0 to the store.
 #pragma once
 
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "llmc/control/control_link.h"
@@ -10,18 +10,14 @@ namespace llmc {
 
 class StoreClient final : public ControlLink {
  public:
-  // Connects to the first of these addresses that knows the key. Throws after the deadline.
-  StoreClient(int rank, int ranks, const std::vector<std::string>& addresses, int port,
-              const std::string& key, std::chrono::seconds deadline);
+  StoreClient(std::shared_ptr<TcpHub> hub, int rank);
 
-  std::vector<int> descriptors() const override;
   std::vector<tcp::Message> receive(ControlClock::time_point now) override;
-  void send(const tcp::Message& message) override { connection_.send(message); }
+  void send(const tcp::Message& message) override { hub().send(message); }
 
  private:
   int rank_;
-  tcp::Connection connection_{tcp::Socket()};
-  bool has_ended_ = false;  // rank 0 has sent a goodbye, or its loss is reported
+  bool has_ended_ = false;  // rank 0
 };
 
 }  // namespace llmc
