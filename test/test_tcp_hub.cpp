@@ -1,6 +1,7 @@
 // The connections to rank 0 that the bootstrap and the control threads share, with ranks of one
 // process on the loopback interface.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 
 #include <atomic>
 #include <chrono>
@@ -53,6 +54,8 @@ TEST_SUITE("tcp_hub") {
 
   TEST_CASE("each user gets its own messages, in order, and both the end of a connection") {
     Hubs hubs = connect_hubs(2);
+    const std::vector<int> descriptors = hubs[0]->descriptors();
+    REQUIRE(descriptors.size() == 1);
     hubs[1]->send({tcp::MessageKind::text, 1, 0, "a"});
     hubs[1]->send({tcp::MessageKind::state, 7, 0, "b"});  // of rank 1, whatever it tells
     hubs[1]->send({tcp::MessageKind::text, 1, 0, std::string(100000, 'c')});
@@ -71,6 +74,7 @@ TEST_SUITE("tcp_hub") {
     CHECK(others[2].kind == tcp::MessageKind::closed);
     CHECK(others[2].from == 1);
     CHECK(hubs[0]->descriptors().empty());
+    CHECK(::fcntl(descriptors[0], F_GETFD) != -1);  // another thread may still poll it
     hubs[0]->send({tcp::MessageKind::text, 0, 1, "to a rank that has ended"});
     CHECK(hubs[0]->receive(TcpHub::bootstrap).empty());
   }
