@@ -32,7 +32,7 @@ namespace pipeline_detail {
 
 namespace {
 
-// The ends of the passes that have been computed.
+// The times at which the results of passes are where they are read.
 class Ends {
  public:
   explicit Ends(const PipelineShape& shape)
@@ -59,6 +59,38 @@ class Ends {
  private:
   int micro_batches_, last_stage_;
   std::vector<std::optional<double>> ends_;
+};
+
+// The ranks and the links from each to the next and to the one before.
+class Links {
+ public:
+  Links(const PipelineShape& shape, const PassCosts& costs)
+      : shape_(shape),
+        costs_(costs),
+        ranks_(static_cast<std::size_t>(shape.ranks)),
+        links_(2 * ranks_.size()) {}
+
+  // When a rank can begin its next pass.
+  double free_from(std::size_t rank) const { return ranks_[rank]; }
+
+  // When the result of a pass that ends now is where it is read.
+  double arrival(const PipelinePass& pass, std::size_t rank, double end) {
+    ranks_[rank] = end;
+    const bool is_forward = pass.kind == PassKind::forward;
+    const int next = pass.stage + (is_forward ? 1 : -1);
+    const bool is_sent = next >= 0 && next < shape_.stages() &&
+                         shape_.rank_of(next) != static_cast<int>(rank) && costs_.message > 0;
+    if (!is_sent) return end;
+    double& link = links_[2 * rank + (is_forward ? 0 : 1)];
+    link = std::max(link, end) + costs_.message;
+    if (!costs_.overlaps_messages) ranks_[rank] = link;
+    return link;
+  }
+
+ private:
+  PipelineShape shape_;
+  const PassCosts& costs_;
+  std::vector<double> ranks_, links_;
 };
 
 [[noreturn]] void fail_deadlock(const PipelineSchedule& schedule,
@@ -120,8 +152,9 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
 }  // namespace
 
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
-                                   const std::function<double(const PipelinePass&)>& cost) {
-  pipeline_detail::Ends ends(shape);
+                                   const PassCosts& costs) {
+  pipeline_detail::Ends arrivals(shape);
+  pipeline_detail::Links links(shape, costs);
   PipelineTimeline timeline;
   timeline.ranks.resize(schedule.size());
   std::vector<std::size_t> next(schedule.size());
@@ -130,13 +163,13 @@ PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const Pipel
     const std::size_t before = next[rank];
     for (std::size_t& i = next[rank]; i < schedule[rank].size(); ++i) {
       const PipelinePass& pass = schedule[rank][i];
-      const std::optional<PipelinePass> input = ends.input(pass);
-      if (input && !ends.of(*input)) break;
-      auto& done = timeline.ranks[rank];
-      const double ready = input ? *ends.of(*input) : 0;
-      const double begin = done.empty() ? ready : std::max(ready, done.back().end);
-      done.push_back({pass, begin, begin + cost(pass)});
-      ends.of(pass) = done.back().end;
+      const std::optional<PipelinePass> input = arrivals.input(pass);
+      if (input && !arrivals.of(*input)) break;
+      const double ready = input ? *arrivals.of(*input) : 0;
+      const double begin = std::max(ready, links.free_from(rank));
+      const double end = begin + costs.pass(pass);
+      timeline.ranks[rank].push_back({pass, begin, end});
+      arrivals.of(pass) = links.arrival(pass, rank, end);
     }
     return next[rank] != before;
   };
@@ -145,9 +178,15 @@ PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const Pipel
     for (std::size_t rank = 0; rank < schedule.size(); ++rank) moved = advance(rank) || moved;
   }
   for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
-    if (next[rank] < schedule[rank].size()) pipeline_detail::fail_deadlock(schedule, next, ends);
+    if (next[rank] < schedule[rank].size())
+      pipeline_detail::fail_deadlock(schedule, next, arrivals);
   }
   return timeline;
+}
+
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
+                                   const std::function<double(const PipelinePass&)>& cost) {
+  return pipeline_timeline(schedule, shape, PassCosts{.pass = cost});
 }
 
 PipelineTimeline timeline_in_steps(const PipelineSchedule& schedule, const PipelineShape& shape) {

@@ -3,7 +3,8 @@
 //
 // A pass begins as soon as its rank has finished the passes before it and its input is there: a
 // forward pass needs that of the stage before, a backward pass that of the stage after; the
-// backward pass of the last stage needs its forward pass. Sending takes no time and never waits.
+// backward pass of the last stage needs its forward pass. A message takes no time and never waits,
+// unless PassCosts says so.
 #pragma once
 
 #include <cstddef>
@@ -41,8 +42,22 @@ inline std::string cell(std::size_t rank, const PipelinePass& pass) {
 
 }  // namespace pipeline_detail
 
-// The timeline of a schedule whose passes take `cost(pass)`. Throws an Error that names the waiting
+// What passes and messages cost, in any unit.
+struct PassCosts {
+  std::function<double(const PipelinePass&)> pass;
+  // From the end of a pass until its result is at the rank of the next one; 0 if that is the same
+  // rank. Messages in one direction between two ranks are sent one after another.
+  double message = 0;
+  // Whether a rank computes while its own messages are on the way.
+  bool overlaps_messages = true;
+};
+
+// The timeline of a schedule with these costs. Throws an Error that names the waiting
 // ranks and cells if they wait for each other. check_passes must accept the schedule.
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
+                                   const PassCosts& costs);
+
+// The same if messages take no time.
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
                                    const std::function<double(const PipelinePass&)>& cost);
 

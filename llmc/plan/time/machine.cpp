@@ -1,0 +1,91 @@
+#include "llmc/plan/time/machine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "llmc/base/error.h"
+#include "llmc/base/file.h"
+#include "llmc/base/suggestions.h"
+
+namespace llmc {
+
+const std::vector<MachineConstant>& machine_constants() {
+  static const std::vector<MachineConstant> constants = {
+      {"ranks_per_node", "ranks", "GPUs of a node", &Machine::ranks_per_node},
+      {"memory", "bytes", "memory of a GPU", &Machine::memory},
+      {"peak_flops", "FLOP/s", "peak of dense products", &Machine::peak_flops},
+      {"product_rate", "share of peak_flops", "rate of large products", &Machine::product_rate},
+      {"product_start", "FLOP", "FLOP of the time that a product needs in addition",
+       &Machine::product_start},
+      {"memory_bandwidth", "bytes/s", "of other operations", &Machine::memory_bandwidth},
+      {"layer_start", "s", "of a pass through a layer, in addition to its work",
+       &Machine::layer_start, true},
+      {"collective_start", "s", "of a collective of n ranks, times 1 + log2 n",
+       &Machine::collective_start, true},
+      {"node_bandwidth", "bytes/s", "per rank, of rings inside a node", &Machine::node_bandwidth},
+      {"tensor_bandwidth", "bytes/s", "per rank, of tensor groups of several nodes",
+       &Machine::tensor_bandwidth},
+      {"network_bandwidth", "bytes/s", "of a node to others, which its rings share",
+       &Machine::network_bandwidth},
+      {"message_bandwidth", "bytes/s", "per rank, to the next pipeline stage",
+       &Machine::message_bandwidth},
+      {"optimizer_scale", "1", "traffic of an update, as a multiple of the software's",
+       &Machine::optimizer_scale, true},
+      {"host_bandwidth", "bytes/s", "between a GPU and the memory of its host",
+       &Machine::host_bandwidth, true},
+  };
+  return constants;
+}
+
+Machine read_machine(const std::filesystem::path& path) {
+  return machine_of_json(parse_json(read_file(path), path.string()), path.string());
+}
+
+Machine machine_of_json(const Json& json, const std::string& source) {
+  Machine machine;
+  const Json* const name = json.find("machine");
+  const Json* const constants = json.find("constants");
+  require(name != nullptr && name->is_string() && constants != nullptr && constants->is_object(),
+          source + " is not a machine file",
+          "it has \"machine\": a name, and \"constants\": an object");
+  machine.name = name->text();
+  for (const MachineConstant& constant : machine_constants()) {
+    const Json* const entry = constants->find(constant.name);
+    const std::string place = source + ": " + constant.name;
+    if (entry == nullptr && constant.is_optional) continue;
+    require(entry != nullptr, place + " is missing");
+    const Json* const value = entry->find("value");
+    const Json* const origin = entry->find("origin");
+    require(value != nullptr && value->is_number() && origin != nullptr && origin->is_string(),
+            place + " has no value and origin",
+            "write {\"value\": a number, \"origin\": where it is from}");
+    const double number = value->number();
+    require(std::isfinite(number) && (number > 0 || (number == 0 && constant.is_optional)),
+            place + " is not a positive number");
+    machine.*constant.value = number;
+  }
+  for (const JsonMember& member : constants->items()) {
+    require(std::ranges::any_of(machine_constants(),
+                                [&](const MachineConstant& c) { return member.key == c.name; }),
+            source + ": no constant is called " + member.key);
+  }
+  return machine;
+}
+
+Json machine_json(const Machine& machine,
+                  const std::function<std::string(const MachineConstant&)>& origin_of) {
+  Json constants = Json::object();
+  for (const MachineConstant& constant : machine_constants()) {
+    if (constant.is_optional && machine.*constant.value == 0) continue;
+    constants[constant.name] = {{"value", machine.*constant.value},
+                                {"unit", constant.unit},
+                                {"meaning", constant.meaning},
+                                {"origin", origin_of(constant)}};
+  }
+  Json json = Json::object();
+  json["machine"] = machine.name;
+  json["constants"] = constants;
+  return json;
+}
+
+}  // namespace llmc

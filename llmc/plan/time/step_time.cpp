@@ -1,0 +1,201 @@
+#include "llmc/plan/time/step_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+#include "llmc/pipeline/stages.h"
+
+namespace llmc {
+
+double TimedModel::block_parameters() const {
+  const double C = static_cast<double>(channels), H = static_cast<double>(hidden);
+  return 4 * C * C + 2 * C * H + 9 * C + H;
+}
+double TimedModel::embedding_parameters() const {
+  return static_cast<double>(vocabulary) * static_cast<double>(channels);
+}
+double TimedModel::parameters() const {
+  const double C = static_cast<double>(channels);
+  return static_cast<double>(layers) * block_parameters() +
+         embedding_parameters() * (tied_head ? 1 : 2) + static_cast<double>(T) * C + 2 * C;
+}
+
+std::string Layout::text() const {
+  std::string text;
+  const auto add = [&](const char* name, int value) {
+    if (value > 1) text += std::string(name) + " " + std::to_string(value) + ", ";
+  };
+  add("tp", tensor);
+  add("pp", pipeline);
+  add("v", chunks);
+  add("dp", data);
+  add("zero", zero + (zero == 1 ? 1 : 0));
+  return text + "B " + std::to_string(micro_batch) + " x " + std::to_string(micro_batches);
+}
+
+double step_flops(const TimedModel& model, std::int64_t batch, bool recomputes) {
+  const double C = static_cast<double>(model.channels), L = static_cast<double>(model.layers),
+               T = static_cast<double>(model.T), V = static_cast<double>(model.vocabulary);
+  const double passes = recomputes ? 4 : 3;
+  return 24 * passes * static_cast<double>(batch) * T * L * C * C *
+         (1 + T / (6 * C) + V / (4 * passes * L * C));
+}
+
+double StepPredictor::product(double M, double N, double K) const {
+  return (2 * M * N * K + machine_.product_start) / (machine_.peak_flops * machine_.product_rate);
+}
+
+// What selective recomputation computes again: the scores and what follows from them.
+double StepPredictor::scores(const TimedModel& model, const Layout& layout) const {
+  const double t = layout.tensor, B = static_cast<double>(layout.micro_batch),
+               T = static_cast<double>(model.T), C = static_cast<double>(model.channels);
+  const bool on_chip = software_.score_bytes == 0;
+  const double flops = 4 * B * T * T * C / t * (on_chip ? 0.5 : 1);
+  const double bytes = software_.score_bytes * B * static_cast<double>(model.heads) / t * T * T;
+  return flops / (machine_.peak_flops * machine_.product_rate * software_.attention_rate) +
+         bytes / machine_.memory_bandwidth;
+}
+
+double StepPredictor::tensor_sums(const TimedModel& model, const Layout& layout,
+                                  double count) const {
+  const double bytes = software_.weight_bytes * static_cast<double>(layout.micro_batch * model.T) *
+                       static_cast<double>(model.channels);
+  const double bandwidth = layout.tensor <= machine_.ranks_per_node ? machine_.node_bandwidth
+                                                                    : machine_.tensor_bandwidth;
+  return count * all_reduce(bytes, layout.tensor, bandwidth);
+}
+
+StepPredictor::PassTime StepPredictor::layer_forward(const TimedModel& model,
+                                                     const Layout& layout) const {
+  const double t = layout.tensor, C = static_cast<double>(model.channels),
+               H = static_cast<double>(model.hidden),
+               N = static_cast<double>(layout.micro_batch * model.T);
+  const double products =
+      product(N, 3 * C / t, C) + product(N, C, C / t) + product(N, H / t, C) + product(N, C, H / t);
+  const double copied = software_.copied_bytes / (layout.sequence_parallel ? t : 1);
+  const double bytes = N * C * (software_.divided_bytes / t + copied);
+  return {
+      products + scores(model, layout) + bytes / machine_.memory_bandwidth + machine_.layer_start,
+      tensor_sums(model, layout, 2)};
+}
+
+StepPredictor::PassTime StepPredictor::layer_backward(const TimedModel& model,
+                                                      const Layout& layout) const {
+  const PassTime forward = layer_forward(model, layout);
+  PassTime backward{2 * forward.compute, forward.tensor};
+  if (layout.recompute == Recompute::full) backward = backward + forward;
+  if (layout.recompute == Recompute::selective) backward.compute += scores(model, layout);
+  return backward;
+}
+
+double StepPredictor::head_forward(const TimedModel& model, const Layout& layout) const {
+  const double N = static_cast<double>(layout.micro_batch * model.T),
+               V = static_cast<double>(model.vocabulary) / layout.tensor;
+  return product(N, V, static_cast<double>(model.channels)) +
+         N * V * software_.logit_bytes / 3 / machine_.memory_bandwidth;
+}
+
+double StepPredictor::all_reduce(double bytes, int ranks, double bandwidth) const {
+  if (ranks == 1) return 0;
+  const double n = ranks;
+  return machine_.collective_start * (1 + std::log2(n)) + 2 * (n - 1) / n * bytes / bandwidth;
+}
+
+double StepPredictor::data_bandwidth(const Layout& layout) const {
+  if (layout.tensor * layout.data <= machine_.ranks_per_node) return machine_.node_bandwidth;
+  return machine_.network_bandwidth / std::min<double>(layout.tensor, machine_.ranks_per_node);
+}
+
+double StepPredictor::message(const TimedModel& model, const Layout& layout) const {
+  const double bytes = software_.weight_bytes * static_cast<double>(layout.micro_batch * model.T) *
+                       static_cast<double>(model.channels);
+  const double parts =
+      software_.divides_messages > 0 || layout.sequence_parallel ? layout.tensor : 1;
+  return machine_.collective_start + bytes / parts / machine_.message_bandwidth;
+}
+
+double StepPredictor::rank_parameters(const TimedModel& model, const Layout& layout) const {
+  const double layers = std::ceil(static_cast<double>(model.layers) / layout.pipeline);
+  return (layers * model.block_parameters() + model.embedding_parameters()) / layout.tensor;
+}
+
+double StepPredictor::data_time(const TimedModel& model, const Layout& layout, double passes,
+                                double last_backward) const {
+  const double parameters = rank_parameters(model, layout), bandwidth = data_bandwidth(layout);
+  double time = 0;
+  if (layout.data > 1) {
+    const double n = layout.data, ring = (n - 1) / n / bandwidth;
+    const double start = machine_.collective_start * (1 + std::log2(n));
+    const double m = layout.zero >= 2 ? static_cast<double>(layout.micro_batches) : 1;
+    const double reduction =
+        m * (start + software_.gradient_bytes * parameters * ring * (layout.zero == 0 ? 2 : 1));
+    time += std::max(0.0, reduction - software_.overlaps_gradients * last_backward);
+    const double gather = start + software_.weight_bytes * parameters * ring;
+    if (layout.zero == 1 || layout.zero == 2) time += gather;
+    if (layout.zero == 3) {
+      const double gathers = 2 * static_cast<double>(layout.micro_batches) * gather;
+      time += std::max(0.0, gathers - software_.overlaps_gathers * passes);
+    }
+  }
+  if (layout.pipeline > 1 && model.tied_head) {
+    time += all_reduce(software_.gradient_bytes * model.embedding_parameters() / layout.tensor, 2,
+                       machine_.message_bandwidth);
+  }
+  return time;
+}
+
+const PipelineSchedule& StepPredictor::schedule_of(const PipelineShape& shape) {
+  PipelineSchedule& schedule = schedules_[{shape.ranks, shape.micro_batches, shape.chunks}];
+  if (schedule.empty()) schedule = pipeline_schedule(shape);
+  return schedule;
+}
+
+StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
+  const int p = layout.pipeline, m = static_cast<int>(layout.micro_batches);
+  const PipelineShape shape{.ranks = p, .micro_batches = m, .chunks = layout.chunks};
+  const PassTime layer = layer_forward(model, layout), back = layer_backward(model, layout);
+  const double head = head_forward(model, layout);
+  const std::vector<std::int64_t> bounds = even_stages(model.layers, shape.stages());
+  std::vector<PassTime> forward, backward;
+  for (int stage = 0; stage < shape.stages(); ++stage) {
+    const auto s = static_cast<std::size_t>(stage);
+    const auto layers = static_cast<double>(bounds[s + 1] - bounds[s]);
+    const bool is_last = stage + 1 == shape.stages();
+    forward.push_back(layer * layers + PassTime{is_last ? head : 0, 0});
+    backward.push_back(back * layers + PassTime{is_last ? 2 * head : 0, 0});
+  }
+  // The rank with most work.
+  PassTime busiest;
+  for (int rank = 0; rank < p; ++rank) {
+    PassTime sum;
+    for (int stage = rank; stage < shape.stages(); stage += p) {
+      const auto s = static_cast<std::size_t>(stage);
+      sum = sum + (forward[s] + backward[s]) * m;
+    }
+    if (sum.all() > busiest.all()) busiest = sum;
+  }
+  StepTime time{.compute = busiest.compute, .tensor = busiest.tensor};
+  if (p > 1) {
+    const PassCosts costs{
+        .pass =
+            [&](const PipelinePass& pass) {
+              const auto s = static_cast<std::size_t>(pass.stage);
+              return (pass.kind == PassKind::forward ? forward : backward)[s].all();
+            },
+        .message = message(model, layout),
+        .overlaps_messages = software_.overlaps_messages > 0};
+    time.timeline = pipeline_timeline(schedule_of(shape), shape, costs);
+    time.pipeline = time.timeline.duration() - busiest.all();
+  }
+  const double passes = busiest.all() + time.pipeline;
+  time.data = data_time(model, layout, passes, backward.front().all());
+  const int shards = layout.zero > 0 ? layout.shard_ranks : 1;
+  time.optimizer = rank_parameters(model, layout) / shards * software_.optimizer_bytes *
+                   machine_.optimizer_scale / machine_.memory_bandwidth;
+  time.total = passes + time.data + time.optimizer;
+  return time;
+}
+
+}  // namespace llmc

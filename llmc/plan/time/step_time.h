@@ -1,0 +1,111 @@
+// The predicted time of a step: the work of each pass and the bytes of each collective, divided by
+// the constants of a machine and a program, in the order of the schedule that runs.
+//
+//   compute   products take (F + start) / rate, other operations their bytes / bandwidth
+//   tensor    a ring all-reduce of n ranks: start (1 + log2 n) + 2 (n - 1) / n bytes / bandwidth
+//   pipeline  the schedule's passes with these times (pipeline/timeline.h)
+//   data      the reduction of gradients and the gathers of weights, as far as nothing hides them
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "llmc/config/choices.h"
+#include "llmc/pipeline/timeline.h"
+#include "llmc/plan/time/machine.h"
+#include "llmc/plan/time/software.h"
+
+namespace llmc {
+
+// As much of a GPT as times depend on.
+struct TimedModel {
+  std::int64_t layers = 12, channels = 768, heads = 12, T = 1024;
+  std::int64_t vocabulary = 50304;  // with padding
+  std::int64_t hidden = 3072;       // of the MLP
+  bool tied_head = true;
+
+  double block_parameters() const;
+  double embedding_parameters() const;  // of the tokens
+  double parameters() const;
+};
+
+// How ranks divide a step. `chunks` is v of interleaved 1F1B.
+struct Layout {
+  int tensor = 1, pipeline = 1, chunks = 1, data = 1;
+  int zero = 0, shard_ranks = 1;
+  std::int64_t micro_batch = 1;    // B: sequences
+  std::int64_t micro_batches = 1;  // of a data rank and step
+  Recompute recompute = Recompute::none;
+  bool sequence_parallel = false;
+
+  int ranks() const { return tensor * pipeline * data; }
+  std::int64_t batch() const { return micro_batch * micro_batches * data; }
+  // "tp 8, pp 2, v 3, dp 4, B 2 x 16"
+  std::string text() const;
+};
+
+// Seconds of one step. The parts, but for `timeline`, add up to `total`.
+struct StepTime {
+  double compute = 0;   // of the rank with most work, without communication
+  double tensor = 0;    // its collectives in the tensor group
+  double pipeline = 0;  // messages that it waits for, and the bubble
+  double data = 0;      // exposed collectives between data ranks, and of a tied embedding
+  double optimizer = 0;
+  double total = 0;
+  PipelineTimeline timeline = {};
+};
+
+// FLOP of a step as Megatron counts it: 96 B T L C^2 (1 + T / 6C + V / 16LC) with full
+// recomputation, 72 B T L C^2 (1 + T / 6C + V / 12LC) without.
+double step_flops(const TimedModel& model, std::int64_t batch, bool recomputes);
+
+class StepPredictor {
+ public:
+  StepPredictor(Machine machine, Software software)
+      : machine_(std::move(machine)), software_(std::move(software)) {}
+
+  const Machine& machine() const { return machine_; }
+  const Software& software() const { return software_; }
+  // Schedules of layouts that were predicted are kept.
+  void set_machine(const Machine& machine) { machine_ = machine; }
+  void set_software(const Software& software) { software_ = software; }
+
+  StepTime predict(const TimedModel& model, const Layout& layout);
+
+ private:
+  // Seconds of a pass: what the rank computes, and its collectives in the tensor group.
+  struct PassTime {
+    double compute = 0, tensor = 0;
+    double all() const { return compute + tensor; }
+    PassTime operator+(const PassTime& other) const {
+      return {compute + other.compute, tensor + other.tensor};
+    }
+    PassTime operator*(double times) const { return {compute * times, tensor * times}; }
+  };
+
+  double product(double M, double N, double K) const;
+  double scores(const TimedModel& model, const Layout& layout) const;
+  PassTime layer_forward(const TimedModel& model, const Layout& layout) const;
+  PassTime layer_backward(const TimedModel& model, const Layout& layout) const;
+  double head_forward(const TimedModel& model, const Layout& layout) const;
+  double tensor_sums(const TimedModel& model, const Layout& layout, double count) const;
+
+  double all_reduce(double bytes, int ranks, double bandwidth) const;
+  double data_bandwidth(const Layout& layout) const;
+  double message(const TimedModel& model, const Layout& layout) const;
+  // Collectives between data ranks; `passes` hide gathers, `last_backward` the reduction.
+  double data_time(const TimedModel& model, const Layout& layout, double passes,
+                   double last_backward) const;
+  double rank_parameters(const TimedModel& model, const Layout& layout) const;
+
+  const PipelineSchedule& schedule_of(const PipelineShape& shape);
+
+  Machine machine_;
+  Software software_;
+  std::map<std::tuple<int, int, int>, PipelineSchedule> schedules_;
+};
+
+}  // namespace llmc
