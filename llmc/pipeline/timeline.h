@@ -4,7 +4,7 @@
 // A pass begins as soon as its rank has finished the passes before it and its input is there: a
 // forward pass needs that of the stage before, a backward pass that of the stage after; the
 // backward pass of the last stage needs its forward pass. A message takes no time and never waits,
-// unless PassCosts says so.
+// unless PassCosts is given.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ inline std::string cell(std::size_t rank, const PipelinePass& pass) {
 
 }  // namespace pipeline_detail
 
-// What passes and messages cost, in any unit.
+// The times of passes and messages, in any unit.
 struct PassCosts {
   std::function<double(const PipelinePass&)> pass;
   // From the end of a pass until its result is at the rank of the next one; 0 if that is the same

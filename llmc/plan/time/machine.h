@@ -18,7 +18,7 @@ struct Machine {
   double ranks_per_node = 8;
   double memory = 0;      // bytes of a rank
   double peak_flops = 0;  // FLOP/s of dense products in the dtype of the run
-  // A product of F FLOP takes (F + product_start) / (peak_flops * product_rate).
+  // A product of F FLOP takes product_start + F / (peak_flops * product_rate).
   double product_rate = 0, product_start = 0;
   double memory_bandwidth = 0;  // of operations that read and write the memory of the device
   double layer_start = 0;       // time that a pass through one layer takes beyond its work

@@ -10,22 +10,24 @@ namespace llmc {
 
 const std::vector<SoftwareConstant>& software_constants() {
   static const std::vector<SoftwareConstant> constants = {
-      {"score_bytes", "per score of attention and forward pass; 0: on chip",
-       &Software::score_bytes},
+      {"score_values", "per score of attention and forward pass; 0: on chip",
+       &Software::score_values},
+      {"divided_values", "per token and channel, divided by tensor ranks",
+       &Software::divided_values},
+      {"copied_values", "per token and channel, on each tensor rank", &Software::copied_values},
+      {"logit_values", "per logit, both passes", &Software::logit_values},
       {"attention_rate", "products of attention, relative to others", &Software::attention_rate},
-      {"divided_bytes", "per token and channel, divided by tensor ranks", &Software::divided_bytes},
-      {"copied_bytes", "per token and channel, on each tensor rank", &Software::copied_bytes},
-      {"logit_bytes", "per logit, both passes", &Software::logit_bytes},
       {"weight_bytes", "of a weight or an activation", &Software::weight_bytes},
       {"gradient_bytes", "of a reduced gradient", &Software::gradient_bytes},
       {"optimizer_bytes", "per parameter and update", &Software::optimizer_bytes},
+      {"recompute_sums", "all-reduces of a layer that is recomputed in full",
+       &Software::recompute_sums},
       {"overlaps_messages", "1: messages of a pipeline do not stop their ranks",
        &Software::overlaps_messages},
-      {"overlaps_gradients", "share of the last backward pass that hides the reduction",
-       &Software::overlaps_gradients},
-      {"overlaps_gathers", "share of the passes that hides the gathers of ZeRO-3",
-       &Software::overlaps_gathers},
       {"divides_messages", "1: tensor ranks divide a message", &Software::divides_messages},
+      {"overlaps_gradients", "1: a backward pass hides the reduction of gradients",
+       &Software::overlaps_gradients},
+      {"overlaps_gathers", "1: passes hide the gathers of ZeRO-3", &Software::overlaps_gathers},
   };
   return constants;
 }

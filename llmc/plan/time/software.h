@@ -12,25 +12,26 @@ namespace llmc {
 
 struct Software {
   std::string name;
-  // Attention. With materialized scores, each pass moves `score_bytes` per score and computes all
-  // of them; otherwise a kernel keeps scores on chip and computes the causal half.
-  double score_bytes = 0;     // 0: scores are kept on chip
-  double attention_rate = 1;  // of the products of attention, relative to other products
-  // Bytes that the other operations of a layer move per token and channel in a forward pass: of
-  // activations that tensor ranks divide, and of those that each has (with sequence parallelism
-  // they are divided too). A backward pass moves twice as much.
-  double divided_bytes = 0, copied_bytes = 0;
-  double logit_bytes = 0;       // per logit, in both passes
+  // Values that operations other than products read or write, each of weight_bytes.
+  // Per score of attention in a forward pass; 0: a kernel keeps scores on chip and computes only
+  // the causal half, otherwise all scores are computed.
+  double score_values = 0;
+  // Per token and channel in the forward pass of a layer: of activations that tensor ranks divide,
+  // and of those that each has, unless sequence parallelism divides them too. A backward pass moves
+  // twice as many.
+  double divided_values = 0, copied_values = 0;
+  double logit_values = 0;      // per logit, in both passes
+  double attention_rate = 1;    // of the products of attention, relative to other products
   double weight_bytes = 2;      // of a weight or an activation
   double gradient_bytes = 2;    // of a gradient that data ranks reduce
   double optimizer_bytes = 18;  // that an update moves per parameter
-  // Whether a pipeline rank computes while its messages are on the way.
-  double overlaps_messages = 0;
-  // Share of the last backward pass that can hide the traffic of gradients, and of a step's passes
-  // that can hide the gathers of ZeRO-3.
+  double recompute_sums = 2;    // all-reduces of a layer that is recomputed in full
+  // Whether a pipeline rank computes while its messages are on the way, and whether the ranks of a
+  // tensor group send a message once together.
+  double overlaps_messages = 0, divides_messages = 0;
+  // Whether a backward pass hides the reduction of the gradients that it has completed, and the
+  // passes of a step the gathers of ZeRO-3.
   double overlaps_gradients = 0, overlaps_gathers = 0;
-  // Whether the ranks of a tensor group send a message once together.
-  double divides_messages = 0;
 };
 
 // A member of Software, with its name in a file and its meaning.

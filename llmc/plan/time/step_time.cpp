@@ -44,16 +44,17 @@ double step_flops(const TimedModel& model, std::int64_t batch, bool recomputes) 
 }
 
 double StepPredictor::product(double M, double N, double K) const {
-  return (2 * M * N * K + machine_.product_start) / (machine_.peak_flops * machine_.product_rate);
+  return machine_.product_start + 2 * M * N * K / (machine_.peak_flops * machine_.product_rate);
 }
 
-// What selective recomputation computes again: the scores and what follows from them.
+// Scores, probabilities and what they multiply, which selective recomputation computes again.
 double StepPredictor::scores(const TimedModel& model, const Layout& layout) const {
   const double t = layout.tensor, B = static_cast<double>(layout.micro_batch),
                T = static_cast<double>(model.T), C = static_cast<double>(model.channels);
-  const bool on_chip = software_.score_bytes == 0;
+  const bool on_chip = software_.score_values == 0;
   const double flops = 4 * B * T * T * C / t * (on_chip ? 0.5 : 1);
-  const double bytes = software_.score_bytes * B * static_cast<double>(model.heads) / t * T * T;
+  const double bytes =
+      values_bytes(software_.score_values) * B * static_cast<double>(model.heads) / t * T * T;
   return flops / (machine_.peak_flops * machine_.product_rate * software_.attention_rate) +
          bytes / machine_.memory_bandwidth;
 }
@@ -74,8 +75,8 @@ StepPredictor::PassTime StepPredictor::layer_forward(const TimedModel& model,
                N = static_cast<double>(layout.micro_batch * model.T);
   const double products =
       product(N, 3 * C / t, C) + product(N, C, C / t) + product(N, H / t, C) + product(N, C, H / t);
-  const double copied = software_.copied_bytes / (layout.sequence_parallel ? t : 1);
-  const double bytes = N * C * (software_.divided_bytes / t + copied);
+  const double copied = software_.copied_values / (layout.sequence_parallel ? t : 1);
+  const double bytes = values_bytes(software_.divided_values / t + copied) * N * C;
   return {
       products + scores(model, layout) + bytes / machine_.memory_bandwidth + machine_.layer_start,
       tensor_sums(model, layout, 2)};
@@ -85,7 +86,10 @@ StepPredictor::PassTime StepPredictor::layer_backward(const TimedModel& model,
                                                       const Layout& layout) const {
   const PassTime forward = layer_forward(model, layout);
   PassTime backward{2 * forward.compute, forward.tensor};
-  if (layout.recompute == Recompute::full) backward = backward + forward;
+  if (layout.recompute == Recompute::full) {
+    backward.compute += forward.compute;
+    backward.tensor += tensor_sums(model, layout, software_.recompute_sums);
+  }
   if (layout.recompute == Recompute::selective) backward.compute += scores(model, layout);
   return backward;
 }
@@ -94,7 +98,7 @@ double StepPredictor::head_forward(const TimedModel& model, const Layout& layout
   const double N = static_cast<double>(layout.micro_batch * model.T),
                V = static_cast<double>(model.vocabulary) / layout.tensor;
   return product(N, V, static_cast<double>(model.channels)) +
-         N * V * software_.logit_bytes / 3 / machine_.memory_bandwidth;
+         values_bytes(software_.logit_values / 3) * N * V / machine_.memory_bandwidth;
 }
 
 double StepPredictor::all_reduce(double bytes, int ranks, double bandwidth) const {
@@ -123,27 +127,34 @@ double StepPredictor::rank_parameters(const TimedModel& model, const Layout& lay
 
 double StepPredictor::data_time(const TimedModel& model, const Layout& layout, double passes,
                                 double last_backward) const {
-  const double parameters = rank_parameters(model, layout), bandwidth = data_bandwidth(layout);
   double time = 0;
-  if (layout.data > 1) {
-    const double n = layout.data, ring = (n - 1) / n / bandwidth;
-    const double start = machine_.collective_start * (1 + std::log2(n));
-    const double m = layout.zero >= 2 ? static_cast<double>(layout.micro_batches) : 1;
-    const double reduction =
-        m * (start + software_.gradient_bytes * parameters * ring * (layout.zero == 0 ? 2 : 1));
-    time += std::max(0.0, reduction - software_.overlaps_gradients * last_backward);
-    const double gather = start + software_.weight_bytes * parameters * ring;
-    if (layout.zero == 1 || layout.zero == 2) time += gather;
-    if (layout.zero == 3) {
-      const double gathers = 2 * static_cast<double>(layout.micro_batches) * gather;
-      time += std::max(0.0, gathers - software_.overlaps_gathers * passes);
-    }
-  }
   if (layout.pipeline > 1 && model.tied_head) {
     time += all_reduce(software_.gradient_bytes * model.embedding_parameters() / layout.tensor, 2,
                        machine_.message_bandwidth);
   }
-  return time;
+  if (layout.data == 1) return time;
+  const double parameters = rank_parameters(model, layout), n = layout.data;
+  const double start = machine_.collective_start * (1 + std::log2(n));
+  const auto ring = [&](double bytes) {
+    return start + (n - 1) / n * bytes * parameters / data_bandwidth(layout);
+  };
+  const double gather = ring(software_.weight_bytes), scatter = ring(software_.gradient_bytes);
+  const auto m = static_cast<double>(layout.micro_batches);
+  if (layout.zero == 3) {
+    // Each micro-batch gathers weights for both passes and scatters gradients.
+    const double gathers = 2 * m * gather, scatters = m * scatter;
+    const double hidden = (software_.overlaps_gathers > 0 ? gathers : 0) +
+                          (software_.overlaps_gradients > 0 ? scatters : 0);
+    return time + gathers + scatters - std::min(hidden, passes);
+  }
+  if (layout.zero > 0) time += gather;
+  const double reduction = layout.zero == 2   ? m * scatter
+                           : layout.zero == 1 ? scatter
+                                              : 2 * scatter;
+  if (software_.overlaps_gradients == 0) return time + reduction;
+  // The gradient of the embeddings is complete at the end.
+  const double last = reduction * model.embedding_parameters() / layout.tensor / parameters;
+  return time + last + std::max(0.0, reduction - last - last_backward);
 }
 
 const PipelineSchedule& StepPredictor::schedule_of(const PipelineShape& shape) {

@@ -1,7 +1,7 @@
 // The predicted time of a step: the work of each pass and the bytes of each collective, divided by
 // the constants of a machine and a program, in the order of the schedule that runs.
 //
-//   compute   products take (F + start) / rate, other operations their bytes / bandwidth
+//   compute   products take start + FLOP / rate, other operations their bytes / bandwidth
 //   tensor    a ring all-reduce of n ranks: start (1 + log2 n) + 2 (n - 1) / n bytes / bandwidth
 //   pipeline  the schedule's passes with these times (pipeline/timeline.h)
 //   data      the reduction of gradients and the gathers of weights, as far as nothing hides them
@@ -47,7 +47,7 @@ struct Layout {
   std::string text() const;
 };
 
-// Seconds of one step. The parts, but for `timeline`, add up to `total`.
+// Seconds of one step: the parts add up to `total`.
 struct StepTime {
   double compute = 0;   // of the rank with most work, without communication
   double tensor = 0;    // its collectives in the tensor group
@@ -87,6 +87,7 @@ class StepPredictor {
   };
 
   double product(double M, double N, double K) const;
+  double values_bytes(double values) const { return values * software_.weight_bytes; }
   double scores(const TimedModel& model, const Layout& layout) const;
   PassTime layer_forward(const TimedModel& model, const Layout& layout) const;
   PassTime layer_backward(const TimedModel& model, const Layout& layout) const;

@@ -1,0 +1,213 @@
+// How well predicted step times hold: fits to random halves of measured steps of Megatron-DeepSpeed
+// on A100 GPUs, and published figures that no constant is fitted to. Nothing is measured.
+//
+//     make build/host/planner
+//     build/host/planner VTRAIN [MACHINE.json]
+//
+// VTRAIN is a folder with ground_truth_multi.csv and ground_truth_single.csv of vTrain.
+// MACHINE.json is written with the medians of the fitted constants: scripts/machines/dgx-a100.json.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "llmc/base/file.h"
+#include "llmc/plan/fit/fit_machine.h"
+#include "llmc/plan/fit/measured_steps.h"
+#include "llmc/plan/fit/published.h"
+
+using namespace llmc;
+
+namespace {
+
+const std::filesystem::path kMachines = "scripts/machines";
+constexpr double kMisfit = 0.15;
+
+Machine machine_called(const std::string& name) {
+  return read_machine(kMachines / (name + ".json"));
+}
+Software software_called(const std::string& name) {
+  return read_software(kMachines / "software" / (name + ".json"));
+}
+
+PredictSeconds seconds_of(StepPredictor& predictor) {
+  return [&predictor](const RunOfTable& run) {
+    return predictor.predict(run.model, run.layout).total;
+  };
+}
+
+double percent(double share) {
+  return 100 * share;
+}
+
+void print_halves(const MeasuredSteps& steps, const std::vector<Machine>& fits,
+                  const Software& software) {
+  std::printf("\n%zu steps of several nodes; constants fitted to random halves\n", steps.size());
+  std::printf("seed  held-out error  cost of the layout chosen by model\n");
+  double sum = 0;
+  for (std::size_t seed = 0; seed < fits.size(); ++seed) {
+    StepPredictor predictor(fits[seed], software);
+    const double error = steps.split(seed).held_out.mean_error(seconds_of(predictor));
+    sum += error;
+    std::printf("%4zu  %13.1f%% ", seed, percent(error));
+    for (const auto& choice : steps.choices(seconds_of(predictor))) {
+      std::printf("  %s: %.1f%%", choice.group.c_str(), percent(choice.cost));
+    }
+    std::printf("\n");
+  }
+  std::printf("mean  %13.1f%%\n", percent(sum / static_cast<double>(fits.size())));
+}
+
+void print_worst(const MeasuredSteps& steps, StepPredictor predictor) {
+  std::printf("\nwith the median constants: all misfits above %.0f%%\n", percent(kMisfit));
+  for (const auto& row : steps.compare(seconds_of(predictor))) {
+    if (std::abs(row.error()) < kMisfit) continue;
+    std::printf("  %s, %s: %.2f s predicted, %.2f s measured, %+.0f%%\n", row.run.group.c_str(),
+                row.run.layout.text().c_str(), row.predicted, row.measured, percent(row.error()));
+  }
+}
+
+void print_single_node(const MeasuredSteps& steps, StepPredictor predictor) {
+  std::map<std::string, std::vector<double>> errors;
+  for (const auto& row : steps.compare(seconds_of(predictor))) {
+    const Layout& layout = row.run.layout;
+    errors["t " + std::to_string(layout.tensor) + ", d " + std::to_string(layout.data) + ", p " +
+           std::to_string(layout.pipeline)]
+        .push_back(row.error());
+  }
+  std::printf("\n%zu steps on one node, with these constants: mean of |error|, and of the error\n",
+              steps.size());
+  for (const auto& [name, list] : errors) {
+    double sum = 0, magnitude = 0;
+    for (const double error : list) {
+      sum += error;
+      magnitude += std::abs(error);
+    }
+    const auto count = static_cast<double>(list.size());
+    std::printf("  %s: %5.1f%% %+6.1f%%  (%zu)\n", name.c_str(), percent(magnitude / count),
+                percent(sum / count), list.size());
+  }
+}
+
+void print_table(const PublishedTable& table, StepPredictor predictor, double one_gpu = 0) {
+  std::printf("\n%s, %s\n%s on %s\n", table.name.c_str(), table.source.c_str(),
+              predictor.software().name.c_str(), predictor.machine().name.c_str());
+  const std::vector<double> values = predicted_values(table, predictor, one_gpu);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const PublishedRow& row = table.rows[i];
+    std::printf("  %6.1f billion, %4d GPUs, %s: predicted %.4g, published %.4g, time %+.1f%%\n",
+                row.billion, row.layout.ranks(), layout_of(row, predictor).text().c_str(),
+                values[i], row.value, percent(time_error(table, i, values[i])));
+  }
+  std::printf("  mean error of the time: %.1f%%\n", percent(mean_error(table, values)));
+}
+
+// The error of each fit, and their median.
+void print_fits(const PublishedTable& table, const std::vector<Machine>& fits,
+                const Software& software) {
+  std::vector<double> errors;
+  for (const Machine& machine : fits) {
+    StepPredictor predictor(machine, software);
+    errors.push_back(mean_error(table, predicted_values(table, predictor)));
+  }
+  std::ranges::sort(errors);
+  std::printf("  the six fits: %.1f%% to %.1f%%, median %.1f%%\n", percent(errors.front()),
+              percent(errors.back()), percent((errors[2] + errors[3]) / 2));
+}
+
+void print_zero(const PublishedTable& table, const Machine& machine, const Software& software) {
+  const PublishedRow& row = table.rows[1];
+  const auto rate = [&](const Machine& changed) {
+    StepPredictor predictor(changed, software);
+    return predicted_teraflops(row, predictor);
+  };
+  const Machine fitted = fit_constant(machine, &Machine::network_bandwidth, rate, row.value);
+  std::printf(
+      "\none constant, the bandwidth of a node, fitted to %.1f billion on %d GPUs: %.1f GB/s",
+      row.billion, row.layout.ranks(), 1e-9 * fitted.network_bandwidth);
+  print_table(table, StepPredictor(fitted, software));
+  StepPredictor predictor(fitted, software);
+  const std::vector<double> values = predicted_values(table, predictor);
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) sum += std::abs(time_error(table, i, values[i]));
+  std::printf("  mean of the other rows: %.1f%%\n",
+              percent(sum / static_cast<double>(values.size() - 1)));
+}
+
+void print_v100(const std::vector<PublishedTable>& tables) {
+  const PublishedTable& saturation = table_called(tables, "V100, saturation");
+  const Software fused = software_called(saturation.software);
+  const Machine machine = fit_saturation(machine_called("dgx-2h"), fused, saturation);
+  print_table(saturation, StepPredictor(machine, fused));
+  const Software software = software_called("megatron-2019");
+  const PublishedTable& tensor = table_called(tables, "V100, tensor");
+  constexpr double kOneGpu = 39;
+  const auto rate = [&](const Machine& changed) {
+    StepPredictor predictor(changed, software);
+    return predicted_teraflops(tensor.rows[0], predictor);
+  };
+  const Machine slower = fit_constant(machine, &Machine::product_rate, rate, kOneGpu);
+  std::printf("\nrate of products such that one GPU has %.0f TFLOP/s: %.3f of the peak", kOneGpu,
+              slower.product_rate);
+  print_table(tensor, StepPredictor(slower, software), kOneGpu);
+  print_table(table_called(tables, "V100, tensor and data"), StepPredictor(slower, software),
+              kOneGpu);
+}
+
+// The file from which the fits begin, with their medians.
+void write_machine(const std::filesystem::path& path, Machine machine) {
+  const std::filesystem::path start = kMachines / "dgx-a100-sheet.json";
+  const Json before = parse_json(read_file(start), start.string());
+  const auto origin_of = [&](const MachineConstant& constant) -> std::string {
+    if (std::ranges::find(fitted_constants(), constant.value) == fitted_constants().end()) {
+      return before["constants"][constant.name]["origin"].text();
+    }
+    return "median of fits to six random halves of 109 steps of Megatron-DeepSpeed (vTrain), "
+           "build/host/planner";
+  };
+  machine.name = "DGX A100 (80 GB)";
+  write_file(path, machine_json(machine, origin_of).dump(2) + "\n");
+  std::printf("\nwrote %s\n", path.c_str());
+}
+
+void check(const std::filesystem::path& vtrain, const std::string& output) {
+  const Software software = software_called("megatron-2021");
+  const MeasuredSteps multi(vtrain / "ground_truth_multi.csv");
+  const std::vector<Machine> fits = fit_halves(machine_called("dgx-a100-sheet"), software, multi);
+  const Machine median = median_machine(fits);
+  print_halves(multi, fits, software);
+  print_worst(multi, StepPredictor(median, software));
+  print_single_node(MeasuredSteps(vtrain / "ground_truth_single.csv"),
+                    StepPredictor(median, software));
+  const auto tables = read_published(kMachines / "published.json");
+  for (const char* const name : {"weak scaling", "tensor, pipeline and data", "full recomputation",
+                                 "selective recomputation"}) {
+    print_table(table_called(tables, name), StepPredictor(median, software));
+    print_fits(table_called(tables, name), fits, software);
+  }
+  print_zero(table_called(tables, "ZeRO-3"), median, software_called("deepspeed-zero3"));
+  print_v100(tables);
+  print_table(table_called(tables, "H100"),
+              StepPredictor(machine_called("dgx-h100"), software_called("megatron-2024")));
+  if (!output.empty()) write_machine(output, median);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) {
+    std::fprintf(stderr, "planner VTRAIN [MACHINE.json]\n");
+    return 2;
+  }
+  try {
+    check(argv[1], argc == 3 ? argv[2] : "");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "planner: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
