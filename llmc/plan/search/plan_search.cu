@@ -1,0 +1,117 @@
+#include <algorithm>
+#include <limits>
+
+#include "llmc/base/error.h"
+#include "llmc/config/resolve.h"
+#include "llmc/device/math.h"
+#include "llmc/models/trainable_set.h"
+#include "llmc/plan/default_batch.h"
+#include "llmc/plan/search/plan_search.h"
+
+namespace llmc {
+
+TimedModel timed_model(const ModelConfig& config, std::int64_t T) {
+  return {.layers = config.layers,
+          .channels = config.channels,
+          .heads = config.heads,
+          .T = T,
+          .vocabulary = round_up(config.vocabulary, kVocabularyMultiple),
+          .hidden = config.hidden_size(),
+          .tied_head = config.tied_head};
+}
+
+namespace {
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+class Search {
+ public:
+  Search(const Request& typed, const RunFacts& facts, StepPredictor& predictor, std::int64_t limit,
+         std::size_t top)
+      : typed_(typed), facts_(facts), predictor_(predictor), limit_(limit), top_(top) {}
+
+  PlanResult run() {
+    // One rank, so that no layout is refused yet.
+    const RunConfig config = resolve(typed_, facts_);
+    PlanResult result;
+    result.tokens_per_step = config.tokens_per_step();
+    result.model = timed_model(config.shape, config.batch.seq_len);
+    const auto node = static_cast<std::int64_t>(predictor_.machine().ranks_per_node);
+    LayoutSpace space = layout_space(typed_, {.ranks = facts_.ranks,
+                                              .layers = config.shape.layers,
+                                              .heads = config.shape.heads,
+                                              .sequences = config.global_batch(),
+                                              .ranks_per_node = node});
+    result.refused = std::move(space.refused);
+    for (const Layout& layout : space.layouts) {
+      result.layouts.push_back({.layout = layout,
+                                .status = PlanStatus::slower,
+                                .time = predictor_.lower_bound(result.model, layout)});
+    }
+    std::ranges::stable_sort(result.layouts, {}, [](const auto& one) { return one.time.total; });
+    for (PlannedLayout& one : result.layouts) {
+      if (one.time.total >= slowest_ranked()) break;  // so are all that follow
+      judge(one, result.model);
+    }
+    finish(result);
+    return result;
+  }
+
+ private:
+  // The time that a layout must beat.
+  double slowest_ranked() const {
+    return times_.size() < top_ ? std::numeric_limits<double>::infinity() : times_[top_ - 1];
+  }
+
+  void judge(PlannedLayout& one, const TimedModel& model) {
+    one.time = predictor_.predict(model, one.layout);
+    one.time.timeline = {};
+    if (one.time.total >= slowest_ranked()) return;
+    try {
+      RunConfig config = resolve(request_of(typed_, one.layout), facts_);
+      choose_trainable(config, config.finetune.adapter);
+      one.bytes = largest_memory(config.precision.dtype, config.shape, config.run_shape(),
+                                 config.mesh(), predictor_.machine().host_bandwidth == 0);
+    } catch (const Error& error) {
+      one.status = PlanStatus::refused;
+      one.reason = first_line(error.what());
+      return;
+    }
+    one.status = one.bytes <= limit_ ? PlanStatus::fits : PlanStatus::too_large;
+    if (one.status != PlanStatus::fits) return;
+    times_.insert(std::ranges::upper_bound(times_, one.time.total), one.time.total);
+  }
+
+  void finish(PlanResult& result) const {
+    const double slowest = slowest_ranked();
+    for (PlannedLayout& one : result.layouts) {
+      if (one.status == PlanStatus::fits && one.time.total > slowest) {
+        one.status = PlanStatus::slower;
+      }
+    }
+    std::ranges::stable_sort(result.layouts, [](const auto& a, const auto& b) {
+      const bool a_fits = a.status == PlanStatus::fits, b_fits = b.status == PlanStatus::fits;
+      return a_fits != b_fits ? a_fits : a.time.total < b.time.total;
+    });
+    result.num_fitting = static_cast<std::size_t>(
+        std::ranges::count(result.layouts, PlanStatus::fits, &PlannedLayout::status));
+  }
+
+  const Request& typed_;
+  const RunFacts& facts_;
+  StepPredictor& predictor_;
+  std::int64_t limit_;
+  std::size_t top_;
+  std::vector<double> times_;  // of the layouts that fit, ascending
+};
+
+}  // namespace
+
+PlanResult search_plan(const Request& typed, const RunFacts& facts, StepPredictor& predictor,
+                       std::int64_t limit, std::size_t top) {
+  return Search(typed, facts, predictor, limit, top).run();
+}
+
+}  // namespace llmc
