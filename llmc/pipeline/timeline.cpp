@@ -1,8 +1,10 @@
 #include "llmc/pipeline/timeline.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
-#include <optional>
+#include <limits>
+#include <utility>
 
 #include "llmc/base/error.h"
 
@@ -32,79 +34,155 @@ namespace pipeline_detail {
 
 namespace {
 
-// The times at which the results of passes are where they are read.
-class Ends {
- public:
-  explicit Ends(const PipelineShape& shape)
-      : micro_batches_(shape.micro_batches),
-        last_stage_(shape.stages() - 1),
-        ends_(static_cast<std::size_t>(2 * shape.stages() * shape.micro_batches)) {}
+// Before the end of any pass. Even times that are not finite differ from it, unless a pass takes
+// minus infinity.
+constexpr double kNotYet = -std::numeric_limits<double>::infinity();
 
-  std::optional<double>& of(const PipelinePass& pass) {
-    const int direction = pass.kind == PassKind::forward ? 0 : 1;
-    return ends_[static_cast<std::size_t>((pass.stage * 2 + direction) * micro_batches_ +
-                                          pass.micro_batch)];
+// The times at which the results of passes are where they are read.
+class Arrivals {
+ public:
+  explicit Arrivals(const PipelineShape& shape)
+      : micro_batches_(static_cast<std::size_t>(shape.micro_batches)),
+        last_stage_(shape.stages() - 1),
+        times_(2 * micro_batches_ * static_cast<std::size_t>(shape.stages() + 1), kNotYet) {
+    std::fill_n(times_.begin(), micro_batches_, 0);
   }
-  // The pass whose result `pass` reads, if there is one.
-  std::optional<PipelinePass> input(const PipelinePass& pass) const {
-    if (pass.kind == PassKind::forward) {
-      if (pass.stage == 0) return {};
-      return PipelinePass{pass.stage - 1, PassKind::forward, pass.micro_batch};
-    }
-    if (pass.stage == last_stage_)
-      return PipelinePass{pass.stage, PassKind::forward, pass.micro_batch};
-    return PipelinePass{pass.stage + 1, PassKind::backward, pass.micro_batch};
+
+  double& of(const PipelinePass& pass) { return times_[index(pass)]; }
+  bool have(const PipelinePass& pass) const { return times_[index(pass)] != kNotYet; }
+
+  // The arrival of what `pass` reads: 0 for the first stage, kNotYet before it.
+  double of_input(const PipelinePass& pass) const {
+    const std::size_t own = index(pass);
+    if (pass.kind == PassKind::forward) return times_[own - 2 * micro_batches_];
+    return times_[pass.stage == last_stage_ ? own - micro_batches_ : own + 2 * micro_batches_];
+  }
+
+  // The pass whose result `pass` reads. The first forward pass reads none.
+  PipelinePass input(const PipelinePass& pass) const {
+    if (pass.kind == PassKind::forward)
+      return {pass.stage - 1, PassKind::forward, pass.micro_batch};
+    if (pass.stage == last_stage_) return {pass.stage, PassKind::forward, pass.micro_batch};
+    return {pass.stage + 1, PassKind::backward, pass.micro_batch};
   }
 
  private:
-  int micro_batches_, last_stage_;
-  std::vector<std::optional<double>> ends_;
+  // For each stage its forward passes, then its backward passes. The rows of a stage before the
+  // first one are the inputs of the model.
+  std::size_t index(const PipelinePass& pass) const {
+    const std::size_t direction = pass.kind == PassKind::forward ? 0 : 1;
+    return (2 * static_cast<std::size_t>(pass.stage + 1) + direction) * micro_batches_ +
+           static_cast<std::size_t>(pass.micro_batch);
+  }
+
+  std::size_t micro_batches_;
+  int last_stage_;
+  std::vector<double> times_;
 };
 
-// The ranks and the links from each to the next and to the one before.
-class Links {
- public:
-  Links(const PipelineShape& shape, const PassCosts& costs)
-      : shape_(shape),
-        costs_(costs),
-        ranks_(static_cast<std::size_t>(shape.ranks)),
-        links_(2 * ranks_.size()) {}
-
-  // When a rank can begin its next pass.
-  double free_from(std::size_t rank) const { return ranks_[rank]; }
-
-  // When the result of a pass that ends now is where it is read.
-  double arrival(const PipelinePass& pass, std::size_t rank, double end) {
-    ranks_[rank] = end;
-    const bool is_forward = pass.kind == PassKind::forward;
-    const int next = pass.stage + (is_forward ? 1 : -1);
-    const bool is_sent = next >= 0 && next < shape_.stages() &&
-                         shape_.rank_of(next) != static_cast<int>(rank) && costs_.message > 0;
-    if (!is_sent) return end;
-    double& link = links_[2 * rank + (is_forward ? 0 : 1)];
-    link = std::max(link, end) + costs_.message;
-    if (!costs_.overlaps_messages) ranks_[rank] = link;
-    return link;
-  }
-
- private:
-  PipelineShape shape_;
-  const PassCosts& costs_;
-  std::vector<double> ranks_, links_;
+// A rank while a timeline is computed.
+struct RankState {
+  std::size_t next = 0;                  // the pass to compute, by its place in the order
+  double free_from = 0;                  // when it can begin
+  double end = 0;                        // of the pass before
+  double links[2] = {kNotYet, kNotYet};  // when the last message forward and backward arrives
 };
 
 [[noreturn]] void fail_deadlock(const PipelineSchedule& schedule,
-                                const std::vector<std::size_t>& next, Ends& ends) {
+                                const std::vector<RankState>& states, const Arrivals& arrivals) {
   std::string waits;
   for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
-    if (next[rank] == schedule[rank].size()) continue;
-    const PipelinePass& pass = schedule[rank][next[rank]];
-    waits +=
-        (waits.empty() ? "" : "; ") + cell(rank, pass) + " waits for " + ends.input(pass)->name();
+    if (states[rank].next == schedule[rank].size()) continue;
+    const PipelinePass& pass = schedule[rank][states[rank].next];
+    waits += (waits.empty() ? "" : "; ") + cell(rank, pass) + " waits for " +
+             arrivals.input(pass).name();
   }
   fail("pipeline schedule: deadlock: " + waits,
        "a pass must come after those that it waits for, in the order of every rank");
 }
+
+// What a simulation keeps. A timeline needs so much memory that its page faults cost more than the
+// simulation.
+enum class Keep { timeline, duration };
+
+// Computes when passes begin and end: each rank in turn advances until it has to wait.
+template <Keep keep>
+class Simulation {
+ public:
+  Simulation(const PipelineSchedule& schedule, const PipelineShape& shape, const PassCosts& costs)
+      : schedule_(schedule),
+        costs_(costs),
+        last_stage_(shape.stages() - 1),
+        sends_(costs.message > 0 && shape.ranks > 1),
+        arrivals_(shape),
+        states_(schedule.size()) {
+    if (keep == Keep::duration) return;
+    timeline_.ranks.resize(schedule.size());
+    if (sends_) timeline_.messages.resize(schedule.size());
+    for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
+      timeline_.ranks[rank].reserve(schedule[rank].size());
+      if (sends_) timeline_.messages[rank].reserve(schedule[rank].size());
+    }
+  }
+
+  // Throws an Error for a deadlock.
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < schedule_.size(); ++rank) moved = advance(rank) || moved;
+    }
+    for (std::size_t rank = 0; rank < schedule_.size(); ++rank) {
+      if (states_[rank].next < schedule_[rank].size()) fail_deadlock(schedule_, states_, arrivals_);
+    }
+  }
+  PipelineTimeline timeline() && { return std::move(timeline_); }
+  // A schedule begins at 0, with the first pass of rank 0.
+  double duration() const {
+    double last = states_[0].end;
+    for (const RankState& state : states_) last = std::max(last, state.end);
+    return last;
+  }
+
+ private:
+  // Computes the passes of a rank whose input is there; returns whether there are any.
+  bool advance(std::size_t rank) {
+    const std::vector<PipelinePass>& order = schedule_[rank];
+    RankState& state = states_[rank];
+    const std::size_t before = state.next;
+    for (; state.next < order.size(); ++state.next) {
+      const PipelinePass& pass = order[state.next];
+      const double ready = arrivals_.of_input(pass);
+      if (ready == kNotYet) break;
+      const double begin = std::max(ready, state.free_from), end = begin + costs_.pass(pass);
+      if (keep == Keep::timeline) timeline_.ranks[rank].push_back({pass, begin, end});
+      state.end = state.free_from = end;
+      arrivals_.of(pass) = sends_ ? sent(pass, rank, end) : end;
+    }
+    return state.next != before;
+  }
+
+  // When the result of a pass that ends now is where it is read. Neighbouring stages are on
+  // different ranks.
+  double sent(const PipelinePass& pass, std::size_t rank, double end) {
+    const bool is_forward = pass.kind == PassKind::forward;
+    if (pass.stage == (is_forward ? last_stage_ : 0)) return end;
+    RankState& state = states_[rank];
+    double& link = state.links[is_forward ? 0 : 1];
+    const double begin = std::max(link, end);
+    link = begin + costs_.message;
+    if (keep == Keep::timeline) timeline_.messages[rank].push_back({pass, begin, link});
+    if (!costs_.overlaps_messages) state.free_from = link;
+    return link;
+  }
+
+  const PipelineSchedule& schedule_;
+  const PassCosts& costs_;
+  int last_stage_;
+  bool sends_;
+  Arrivals arrivals_;
+  std::vector<RankState> states_;
+  PipelineTimeline timeline_;
+};
 
 }  // namespace
 
@@ -119,7 +197,7 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
   require(std::ssize(schedule) == shape.ranks,
           "pipeline schedule: " + std::to_string(schedule.size()) +
               " rows; allowed: " + std::to_string(shape.ranks) + ", one per rank of the pipeline");
-  pipeline_detail::Ends seen(shape);
+  pipeline_detail::Arrivals seen(shape);
   for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
     for (const PipelinePass& pass : schedule[rank]) {
       const std::string where = "pipeline schedule: " + cell(rank, pass) + ": ";
@@ -130,10 +208,10 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
                   std::to_string(shape.ranks));
       require(pass.micro_batch >= 0 && pass.micro_batch < shape.micro_batches,
               where + "allowed micro-batches: 0 to " + std::to_string(shape.micro_batches - 1));
-      require(!seen.of(pass), where + "the pass is there twice");
+      require(!seen.have(pass), where + "the pass is there twice");
       seen.of(pass) = 0;
       require(pass.kind == PassKind::forward ||
-                  seen.of({pass.stage, PassKind::forward, pass.micro_batch}).has_value(),
+                  seen.have({pass.stage, PassKind::forward, pass.micro_batch}),
               where + "a backward pass before its forward pass");
     }
   }
@@ -141,9 +219,8 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
     for (const PassKind kind : {PassKind::forward, PassKind::backward}) {
       for (int m = 0; m < shape.micro_batches; ++m) {
         const PipelinePass pass{stage, kind, m};
-        require(seen.of(pass).has_value(), "pipeline schedule: rank " +
-                                               std::to_string(shape.rank_of(stage)) + ": " +
-                                               pass.name() + " is missing");
+        require(seen.have(pass), "pipeline schedule: rank " + std::to_string(shape.rank_of(stage)) +
+                                     ": " + pass.name() + " is missing");
       }
     }
   }
@@ -153,35 +230,16 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
 
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
                                    const PassCosts& costs) {
-  pipeline_detail::Ends arrivals(shape);
-  pipeline_detail::Links links(shape, costs);
-  PipelineTimeline timeline;
-  timeline.ranks.resize(schedule.size());
-  std::vector<std::size_t> next(schedule.size());
-  // Computes what a rank can until it has to wait; returns whether there was anything.
-  const auto advance = [&](std::size_t rank) {
-    const std::size_t before = next[rank];
-    for (std::size_t& i = next[rank]; i < schedule[rank].size(); ++i) {
-      const PipelinePass& pass = schedule[rank][i];
-      const std::optional<PipelinePass> input = arrivals.input(pass);
-      if (input && !arrivals.of(*input)) break;
-      const double ready = input ? *arrivals.of(*input) : 0;
-      const double begin = std::max(ready, links.free_from(rank));
-      const double end = begin + costs.pass(pass);
-      timeline.ranks[rank].push_back({pass, begin, end});
-      arrivals.of(pass) = links.arrival(pass, rank, end);
-    }
-    return next[rank] != before;
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t rank = 0; rank < schedule.size(); ++rank) moved = advance(rank) || moved;
-  }
-  for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
-    if (next[rank] < schedule[rank].size())
-      pipeline_detail::fail_deadlock(schedule, next, arrivals);
-  }
-  return timeline;
+  pipeline_detail::Simulation<pipeline_detail::Keep::timeline> run(schedule, shape, costs);
+  run.run();
+  return std::move(run).timeline();
+}
+
+double pipeline_duration(const PipelineSchedule& schedule, const PipelineShape& shape,
+                         const PassCosts& costs) {
+  pipeline_detail::Simulation<pipeline_detail::Keep::duration> run(schedule, shape, costs);
+  run.run();
+  return run.duration();
 }
 
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,

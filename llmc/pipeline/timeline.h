@@ -21,8 +21,16 @@ struct TimedPass {
   double begin = 0, end = 0;
 };
 
+// The message with the result of a pass, from the begin of its transfer to its arrival.
+struct TimedMessage {
+  PipelinePass pass;
+  double begin = 0, end = 0;
+};
+
 struct PipelineTimeline {
-  std::vector<std::vector<TimedPass>> ranks;
+  std::vector<std::vector<TimedPass>> ranks = {};
+  // What each rank sends, in the order of its passes. Empty if messages take no time.
+  std::vector<std::vector<TimedMessage>> messages = {};
 
   // Begin of the first pass of any rank. A rank has passes, in the order of time.
   double begin() const;
@@ -45,8 +53,8 @@ inline std::string cell(std::size_t rank, const PipelinePass& pass) {
 // The times of passes and messages, in any unit.
 struct PassCosts {
   std::function<double(const PipelinePass&)> pass;
-  // From the end of a pass until its result is at the rank of the next one; 0 if that is the same
-  // rank. Messages in one direction between two ranks are sent one after another.
+  // From the begin of a transfer until the result of a pass is at the rank of the next one; 0 if
+  // that is the same rank. A rank sends activations one after another, and so gradients.
   double message = 0;
   // Whether a rank computes while its own messages are on the way.
   bool overlaps_messages = true;
@@ -57,11 +65,15 @@ struct PassCosts {
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
                                    const PassCosts& costs);
 
-// The same if messages take no time.
+// The duration of this timeline, without the memory for it.
+double pipeline_duration(const PipelineSchedule& schedule, const PipelineShape& shape,
+                         const PassCosts& costs);
+
+// The same timeline if messages take no time.
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
                                    const std::function<double(const PipelinePass&)>& cost);
 
-// The same if every pass takes one step.
+// The same timeline if every pass takes one step.
 PipelineTimeline timeline_in_steps(const PipelineSchedule& schedule, const PipelineShape& shape);
 
 // Throws an Error unless the schedule is complete and can run.
