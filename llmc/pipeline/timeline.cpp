@@ -101,8 +101,18 @@ struct RankState {
        "a pass must come after those that it waits for, in the order of every rank");
 }
 
-// What a simulation keeps. A timeline needs so much memory that its page faults cost more than the
-// simulation.
+// The stages before this one, in which nothing learns, have no backward passes.
+int lowest_backward(const PipelineSchedule& schedule, int last_stage) {
+  int lowest = last_stage;
+  for (const auto& passes : schedule) {
+    for (const PipelinePass& pass : passes)
+      lowest = pass.kind == PassKind::backward ? std::min(lowest, pass.stage) : lowest;
+  }
+  return lowest;
+}
+
+// The result of a simulation. A timeline needs so much memory that its page faults cost more than
+// the simulation.
 enum class Keep { timeline, duration };
 
 // Computes when passes begin and end: each rank in turn advances until it has to wait.
@@ -116,6 +126,7 @@ class Simulation {
         sends_(costs.message > 0 && shape.ranks > 1),
         arrivals_(shape),
         states_(schedule.size()) {
+    if (sends_) first_backward_ = lowest_backward(schedule, last_stage_);
     if (keep == Keep::duration) return;
     timeline_.ranks.resize(schedule.size());
     if (sends_) timeline_.messages.resize(schedule.size());
@@ -165,7 +176,7 @@ class Simulation {
   // different ranks.
   double sent(const PipelinePass& pass, std::size_t rank, double end) {
     const bool is_forward = pass.kind == PassKind::forward;
-    if (pass.stage == (is_forward ? last_stage_ : 0)) return end;
+    if (pass.stage == (is_forward ? last_stage_ : first_backward_)) return end;
     RankState& state = states_[rank];
     double& link = state.links[is_forward ? 0 : 1];
     const double begin = std::max(link, end);
@@ -177,7 +188,7 @@ class Simulation {
 
   const PipelineSchedule& schedule_;
   const PassCosts& costs_;
-  int last_stage_;
+  int last_stage_, first_backward_ = 0;
   bool sends_;
   Arrivals arrivals_;
   std::vector<RankState> states_;

@@ -4,7 +4,7 @@
 // A pass begins as soon as its rank has finished the passes before it and its input is there: a
 // forward pass needs that of the stage before, a backward pass that of the stage after; the
 // backward pass of the last stage needs its forward pass. A message takes no time and never waits,
-// unless PassCosts is given.
+// unless PassCosts states otherwise.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct TimedMessage {
 
 struct PipelineTimeline {
   std::vector<std::vector<TimedPass>> ranks = {};
-  // What each rank sends, in the order of its passes. Empty if messages take no time.
+  // The messages that each rank sends, in the order of its passes. Empty if they take no time.
   std::vector<std::vector<TimedMessage>> messages = {};
 
   // Begin of the first pass of any rank. A rank has passes, in the order of time.
@@ -50,7 +50,7 @@ inline std::string cell(std::size_t rank, const PipelinePass& pass) {
 
 }  // namespace pipeline_detail
 
-// The times of passes and messages, in any unit.
+// The costs of passes and messages, in any unit.
 struct PassCosts {
   std::function<double(const PipelinePass&)> pass;
   // From the begin of a transfer until the result of a pass is at the rank of the next one; 0 if
