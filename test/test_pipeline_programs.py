@@ -5,6 +5,8 @@
 
 Prints and exits as test_programs.py does. Skipped if the program was built without MPI or mpirun is missing.
 """
+import json
+import math
 import os
 import re
 import shutil
@@ -170,6 +172,43 @@ def test_the_page_of_a_schedule_has_both_timelines(program):
     program.run(*with_flags(dump, dump_schedule="plan.csv"), *planned)
     expect(len((program.folder / "plan.csv").read_text().splitlines()) == 2, "not a row per rank")
     expect(not (program.folder / "plan.measured.csv").exists(), "a dry run measures")
+
+
+def trace_of(program, file):
+    """Of a trace: the passes of each process in order, and where its last pass ends, in microseconds."""
+    events = json.loads((program.folder / file).read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    passes, ends = {name: [] for name in names.values()}, {}
+    for event in events:
+        if event["ph"] == "X":
+            name, expected = event["name"], "{stage}{kind}{micro_batch}".format(kind=event["cat"][0].upper(), **event["args"])
+            expect(name == expected and event["ts"] >= ends.get(event["pid"], 0) and event["dur"] > 0, event)
+            passes[names[event["pid"]]].append(name)
+            ends[event["pid"]] = event["ts"] + event["dur"]
+    return passes, {names[process]: end for process, end in ends.items()}
+
+
+def test_the_trace_of_a_schedule_has_planned_and_measured_passes(program):
+    require_mpi(program)
+    layout = LAYOUTS[4]
+    dump = [*MODEL, "--steps", 2, "--dump-schedule", "trace.json"]
+    messages = layout.run(program, *dump)[1]
+    bubbles = re.search(r"schedule: bubble ([0-9.]+)%.*, ([0-9.]+)% measured in step 2, written to trace.json$", messages, re.M)
+    passes, ends = trace_of(program, "trace.json")
+    kinds = ("planned", "measured")
+    expect(list(passes) == [f"rank {rank}, {kind}" for rank in (0, 1) for kind in kinds], list(passes))
+    expect(all(len(names) == 4 * BATCHES for names in passes.values()), passes)
+    for rank in (0, 1):
+        expect(passes[f"rank {rank}, planned"] == passes[f"rank {rank}, measured"], passes)
+    # Planned and measured passes have the same busy time, so the bubbles determine the ratio of their durations.
+    durations = [max(ends[f"rank {rank}, {kind}"] for rank in (0, 1)) for kind in kinds]
+    ratio = (100 + float(bubbles[1])) / (100 + float(bubbles[2]))
+    expect(math.isclose(durations[0] / durations[1], ratio, rel_tol=2e-3), f"{durations}, {bubbles.groups()}")
+    # Without a run there are only planned passes, each of a millisecond.
+    program.run(*with_flags(dump, dump_schedule="plan.json"), *layout.flags, "--dry-run", "--ranks", layout.ranks)
+    planned, ends = trace_of(program, "plan.json")
+    expect(planned == {name: passes[name] for name in passes if "planned" in name}, planned)
+    expect(max(ends.values()) % 1000 == 0, ends)
 
 
 def test_a_gpipe_schedule_has_the_losses_of_one_rank(program):

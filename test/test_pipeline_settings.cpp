@@ -314,13 +314,14 @@ TEST_SUITE("pipeline settings") {
     CHECK(resolve(request, RunFacts{.ranks = 2}).pipeline.schedule == pipeline_schedule(shape));
   }
 
-  TEST_CASE("--dump-schedule writes .csv and .html") {
+  TEST_CASE("--dump-schedule writes .csv, .html and .json") {
     const Setting<TrainProgram>& row = *find_setting(train_settings(), "--dump-schedule");
     CHECK(text_error(row, "a.csv") == "");
     CHECK(text_error(row, "a.b/c.html") == "");
-    for (const std::string name : {"a.svg", "csv", "a.CSV", "a.csv/b"}) {
+    CHECK(text_error(row, "a.csv.json") == "");
+    for (const std::string name : {"a.svg", "csv", "a.CSV", "a.csv/b", "a.jsonl"}) {
       CHECK(text_error(row, name) == "'" + name +
-                                         "' does not end in .csv or .html, the kinds of "
+                                         "' does not end in .csv, .html or .json, the kinds of "
                                          "files that it writes");
     }
   }

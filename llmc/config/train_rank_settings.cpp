@@ -122,9 +122,10 @@ Settings<TrainProgram> pipeline_rows() {
        .verify = [](const Resolution<TrainProgram>& r) { return check_pipeline_schedule(r); }},
       {.flag = "--dump-schedule",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.dump_schedule); },
-       .unit = "FILE.csv|FILE.html",
-       .help = "with --pp: write the timeline of the schedule, as CSV that --pp-schedule reads or "
-               "as a page with a picture; with --dry-run without a run",
+       .unit = "FILE.csv|FILE.html|FILE.json",
+       .help = "with --pp: write the timeline of the schedule, as CSV that --pp-schedule reads, as "
+               "a page with a picture, or as a trace for chrome://tracing and Perfetto; with "
+               "--dry-run without a run",
        .on_resume = OnResume::process,
        .check = dump_file_error,
        .verify = [](const Resolution<TrainProgram>& r) { return check_dump_schedule(r); }},

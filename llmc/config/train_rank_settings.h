@@ -33,8 +33,10 @@ struct RankSettings {
 
 // Returns an error for a value of --dump-schedule, or an empty text.
 inline std::string dump_file_error(const std::string& name) {
-  if (name.ends_with(".csv") || name.ends_with(".html")) return {};
-  return "'" + name + "' does not end in .csv or .html, the kinds of files that it writes";
+  for (const char* ending : {".csv", ".html", ".json"}) {
+    if (name.ends_with(ending)) return {};
+  }
+  return "'" + name + "' does not end in .csv, .html or .json, the kinds of files that it writes";
 }
 
 // The rows; their texts and rules are in train_rank_settings.cpp.

@@ -5,6 +5,7 @@
 #include "llmc/base/file.h"
 #include "llmc/base/notice.h"
 #include "llmc/base/number_text.h"
+#include "llmc/pipeline/chrome_trace.h"
 #include "llmc/pipeline/csv.h"
 #include "llmc/pipeline/page.h"
 #include "llmc/pipeline/schedule.h"
@@ -52,6 +53,45 @@ std::string percent(double fraction) {
   return number_text("%.1f", 100 * fraction) + "%";
 }
 
+std::string page_text(const PipelineShape& shape, const PipelineTimeline& computed,
+                      const std::optional<MeasuredTimeline>& measured) {
+  std::vector<NamedTimeline> timelines = {
+      {"Computed: every pass takes one step", "steps", computed}};
+  if (measured) {
+    timelines.push_back({"Measured: step " + std::to_string(measured->step) + " of the run", "ms",
+                         measured->timeline});
+  }
+  return pipeline_page("Pipeline of " + std::to_string(shape.ranks) + " ranks, " +
+                           std::to_string(shape.micro_batches) + " micro-batches, " +
+                           std::to_string(shape.chunks) +
+                           (shape.chunks == 1 ? " chunk" : " chunks") + " per rank",
+                       shape, timelines);
+}
+
+// The mean time of a pass.
+double mean_pass(const PipelineTimeline& timeline) {
+  double busy = 0;
+  std::size_t passes = 0;
+  for (const auto& rank : timeline.ranks) {
+    for (const TimedPass& t : rank) busy += t.end - t.begin;
+    passes += rank.size();
+  }
+  return busy / static_cast<double>(passes);
+}
+
+// A planned pass takes the mean time of the measured ones, so both timelines have the same busy
+// time; without these, it takes one millisecond.
+std::string trace_text(const PipelineTimeline& computed,
+                       const std::optional<MeasuredTimeline>& measured) {
+  constexpr double kMillisecond = 1000;
+  std::vector<TracedTimeline> timelines = {{"planned", kMillisecond, computed}};
+  if (measured) {
+    timelines[0].microseconds = kMillisecond * mean_pass(measured->timeline);
+    timelines.push_back({"measured", kMillisecond, measured->timeline});
+  }
+  return chrome_trace(timelines);
+}
+
 }  // namespace
 
 void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline>& measured) {
@@ -61,18 +101,9 @@ void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline
   const PipelineTimeline computed = timeline_in_steps(pipeline.schedule, pipeline.shape);
   std::string files = path;
   if (path.ends_with(".html")) {
-    std::vector<NamedTimeline> timelines = {
-        {"Computed: every pass takes one step", "steps", computed}};
-    if (measured) {
-      timelines.push_back({"Measured: step " + std::to_string(measured->step) + " of the run", "ms",
-                           measured->timeline});
-    }
-    const PipelineShape& shape = pipeline.shape;
-    write_file(path, pipeline_page("Pipeline of " + std::to_string(shape.ranks) + " ranks, " +
-                                       std::to_string(shape.micro_batches) + " micro-batches, " +
-                                       std::to_string(shape.chunks) +
-                                       (shape.chunks == 1 ? " chunk" : " chunks") + " per rank",
-                                   shape, timelines));
+    write_file(path, page_text(pipeline.shape, computed, measured));
+  } else if (path.ends_with(".json")) {
+    write_file(path, trace_text(computed, measured));
   } else {
     write_file(path, pipeline_csv(pipeline.schedule, pipeline.shape));
     if (measured) {
