@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/base/json.h"
 #include "llmc/base/json_value.h"
 #include "llmc/io/run_log.h"
 #include "llmc/ops/gemm/matmul.h"
@@ -105,6 +106,39 @@ TEST_CASE("scopes have no effect without a profiler, and a step detaches its pro
   CHECK(stream.profiler() == nullptr);
   profile_step_work(work, stream);
   CHECK(profiler.entries()[1].calls == 2);
+}
+
+TEST_CASE("a trace has the calls of the last step, inside each other") {
+  Stream stream;
+  const FillWork work;
+  Profiler profiler;
+  profile_steps(profiler, 1, work, stream);
+  CHECK(profiler.last_calls().empty());
+  profiler.keep_calls();
+  profile_steps(profiler, 2, work, stream);
+  const std::vector<Profiler::Call>& calls = profiler.last_calls();
+  std::vector<std::string> names;
+  for (const auto& call : calls) names.push_back(call.name);
+  CHECK(names == std::vector<std::string>{"step", "block", "attention", "mlp", "block", "attention",
+                                          "mlp", "head"});
+  CHECK(calls[0].begin == 0);
+  for (const std::size_t block : {1, 4}) {
+    CHECK(calls[block].begin <= calls[block + 1].begin);
+    CHECK(calls[block + 1].end <= calls[block + 2].begin);
+    CHECK(calls[block + 2].end <= calls[block].end);
+    CHECK(calls[block].end <= calls[block + 3].begin);
+  }
+  CHECK(calls[7].end <= calls[0].end);
+  const llmc::Json trace = llmc::parse_json(llmc::profile_trace(profiler), "trace");
+  std::size_t boxes = 0;
+  for (const llmc::Json& event : trace["traceEvents"]) {
+    if (event["ph"].text() != "X") continue;
+    CHECK(event["name"].text() == calls[boxes].name);
+    CHECK(event["ts"].number() == 1000 * calls[boxes].begin);
+    CHECK(event["dur"].number() == 1000 * (calls[boxes].end - calls[boxes].begin));
+    ++boxes;
+  }
+  CHECK(boxes == calls.size());
 }
 
 TEST_CASE("a matrix product counts its multiplications and additions") {

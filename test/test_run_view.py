@@ -96,6 +96,25 @@ def test_the_profile_lists_every_operation(program):
            f"work: {flops}")
 
 
+def test_the_trace_of_a_profile_has_the_calls_of_one_step(program):
+    program.train("--steps", 4, *QUIET, "--grad-accum", 2, "--profile", 2, "--profile-out", "profile.json")
+    trace = json.loads((program.folder / "profile.json").read_text())["traceEvents"]
+    boxes = [event for event in trace if event["ph"] == "X"]
+    calls = [event["name"] for event in boxes]
+    expect(calls[0] == "step" and calls.count("step") == 1 and calls.count("adamw") == 1, f"not one step: {calls}")
+    expect(calls.count("attention forward") == 4 and calls.count("forward") == 2, f"not two micro-batches: {calls}")
+    # Each call begins inside the last one that has not ended, and ends before it.
+    ends = [math.inf]
+    for event in boxes:
+        begin, end = event["ts"], event["ts"] + event["dur"]
+        while begin >= ends[-1]:
+            ends.pop()
+        expect(0 <= begin and end <= ends[-1] + 1e-3, f"{event} overlaps a call")
+        ends.append(end)
+    operations = [event for event in trace if event["ph"] == "M"]
+    expect([event["args"].get("name") for event in operations[::2]] == ["rank 0", "operations"], operations)
+
+
 def test_profiling_changes_no_result(program):
     common = ["--steps", 5, "--dtype", "bf16", "--eval-every", 2, "--sample-every", 0]
     program.train(*common, "--log", "off.jsonl")

@@ -199,8 +199,9 @@ Settings<TrainProgram> output_rows() {
        .on_resume = OnResume::process},
       {.flag = "--profile-out",
        .field = [](auto& s) -> decltype(auto) { return (s.output.profile_out); },
-       .unit = "FILE.jsonl",
-       .help = "also write the profile to this file, as JSON lines",
+       .unit = "FILE.jsonl|FILE.json",
+       .help = "also write the profile to this file: as JSON lines, or as FILE.json with the calls "
+               "of the last profiled step, a trace for chrome://tracing and Perfetto",
        .required_flags = {"--profile"},
        .on_resume = OnResume::process,
        .special = {.may_differ = "only rank 0 writes it, and scripts name it by the rank"}},

@@ -50,6 +50,12 @@ class Profiler {
     Work work{};
   };
 
+  // One call of an operation in a step, in milliseconds from the begin of the step.
+  struct Call {
+    std::string name;
+    double begin = 0, end = 0;
+  };
+
   Profiler() { entries_.push_back({.name = "step"}); }
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
@@ -66,10 +72,13 @@ class Profiler {
     end(stream);
     stream.profile(nullptr);
     stream.synchronize();
+    calls_.clear();
     for (const Mark& mark : marks_) {
       Entry& entry = entries_[mark.entry];
       entry.calls += 1;
       entry.milliseconds += milliseconds_between(events_[mark.begin], events_[mark.end]);
+      if (keeps_calls_)
+        calls_.push_back({entry.name, since_begin(mark.begin), since_begin(mark.end)});
     }
     marks_.clear();
     num_used_events_ = 0;
@@ -94,6 +103,11 @@ class Profiler {
 
   std::int64_t steps() const { return steps_; }
 
+  // From now on, last_calls() has the calls of the last step: the step itself first, then each call
+  // before those inside it.
+  void keep_calls() { keeps_calls_ = true; }
+  const std::vector<Call>& last_calls() const { return calls_; }
+
   // Returns the step first, then each operation before its parts, in the order of first calls.
   std::vector<Entry> entries() const {
     std::vector<Entry> sorted{entries_[0]};
@@ -106,6 +120,11 @@ class Profiler {
   struct Mark {
     std::size_t entry, begin, end;
   };
+
+  // The step begins with the first event.
+  double since_begin(std::size_t event) const {
+    return event == 0 ? 0 : milliseconds_between(events_[0], events_[event]);
+  }
 
   std::size_t mark(std::size_t entry, Stream& stream) {
     marks_.push_back({entry, record(stream), 0});
@@ -144,6 +163,8 @@ class Profiler {
   std::deque<Event> events_;       // a deque: Event is not movable
   std::size_t num_used_events_ = 0;
   std::int64_t steps_ = 0;
+  bool keeps_calls_ = false;
+  std::vector<Call> calls_;  // of the last step
 };
 
 // Attributes the time from construction to destruction to `name`, a string literal.

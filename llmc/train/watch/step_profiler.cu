@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "llmc/base/file.h"
+#include "llmc/base/trace_events.h"
 #include "llmc/io/run_log.h"
 #include "llmc/train/watch/step_profiler.h"
 
@@ -112,6 +113,20 @@ std::string profile_json_lines(const Profiler& profiler) {
 
 }  // namespace
 
+std::string profile_trace(const Profiler& profiler) {
+  constexpr double kMillisecond = 1000;
+  TraceEvents events;
+  events.name_process(0, "rank 0");
+  events.name_thread(0, 0, "operations");
+  for (const Profiler::Call& call : profiler.last_calls()) {
+    events.add({.name = call.name,
+                .category = "operation",
+                .begin = kMillisecond * call.begin,
+                .duration = kMillisecond * (call.end - call.begin)});
+  }
+  return events.text();
+}
+
 void StepProfiler::begin_step(Stream& stream) {
   is_profiling_ = step_count_ > 0 && step_count_ <= num_steps_;
   if (is_profiling_) profiler_.begin_step(stream);
@@ -133,7 +148,8 @@ std::optional<std::string> StepProfiler::end_run() {
 }
 
 std::string StepProfiler::report() {
-  if (!out_.empty()) write_file(out_, profile_json_lines(profiler_));
+  if (!out_.empty())
+    write_file(out_, writes_trace_ ? profile_trace(profiler_) : profile_json_lines(profiler_));
   return profile_table(profiler_);
 }
 
