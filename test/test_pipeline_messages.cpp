@@ -203,6 +203,10 @@ std::vector<PipelineShape> equal_shapes() {
   return shapes;
 }
 
+double duration_of(const RandomPipeline& pipeline, const PassCosts& costs) {
+  return OrderedSchedule(pipeline.schedule, pipeline.shape).duration(costs);
+}
+
 bool equal_passes(const PipelineTimeline& a, const PipelineTimeline& b) {
   const auto equal = [](const TimedPass& x, const TimedPass& y) {
     return x.pass == y.pass && x.begin == y.begin && x.end == y.end;
@@ -257,7 +261,7 @@ TEST_CASE("passes and messages of any time end with the longest paths to them") 
       const PipelineTimeline timeline = pipeline_timeline(pipeline.schedule, pipeline.shape, costs);
       // Both add the same numbers, so they round equally.
       CHECK(largest_difference(timeline, graph) == 0);
-      CHECK(pipeline_duration(pipeline.schedule, pipeline.shape, costs) == timeline.duration());
+      CHECK(duration_of(pipeline, costs) == timeline.duration());
     }
   }
 }
@@ -311,10 +315,10 @@ TEST_CASE("a rank with slower links never ends earlier, and blocking ones cost m
     CAPTURE(draw);
     const RandomPipeline pipeline(random);
     PassCosts costs = pipeline.costs(true), blocking = pipeline.costs(false);
-    const double overlapped = pipeline_duration(pipeline.schedule, pipeline.shape, costs);
-    CHECK(pipeline_duration(pipeline.schedule, pipeline.shape, blocking) >= overlapped);
+    const double overlapped = duration_of(pipeline, costs);
+    CHECK(duration_of(pipeline, blocking) >= overlapped);
     costs.message *= 1.5;
-    CHECK(pipeline_duration(pipeline.schedule, pipeline.shape, costs) >= overlapped);
+    CHECK(duration_of(pipeline, costs) >= overlapped);
   }
 }
 

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <limits>
-#include <utility>
+#include <optional>
 
 #include "llmc/base/error.h"
 
@@ -34,68 +33,43 @@ namespace pipeline_detail {
 
 namespace {
 
-// Before the end of any pass. Even times that are not finite differ from it, unless a pass takes
-// minus infinity.
-constexpr double kNotYet = -std::numeric_limits<double>::infinity();
-
-// The times at which the results of passes are where they are read.
-class Arrivals {
+// A number for each pass, 0 at first.
+class PassNumbers {
  public:
-  explicit Arrivals(const PipelineShape& shape)
-      : micro_batches_(static_cast<std::size_t>(shape.micro_batches)),
-        last_stage_(shape.stages() - 1),
-        times_(2 * micro_batches_ * static_cast<std::size_t>(shape.stages() + 1), kNotYet) {
-    std::fill_n(times_.begin(), micro_batches_, 0);
-  }
+  explicit PassNumbers(const PipelineShape& shape)
+      : micro_batches_(shape.micro_batches),
+        numbers_(static_cast<std::size_t>(2 * shape.stages() * shape.micro_batches)) {}
 
-  double& of(const PipelinePass& pass) { return times_[index(pass)]; }
-  bool have(const PipelinePass& pass) const { return times_[index(pass)] != kNotYet; }
-
-  // The arrival of what `pass` reads: 0 for the first stage, kNotYet before it.
-  double of_input(const PipelinePass& pass) const {
-    const std::size_t own = index(pass);
-    if (pass.kind == PassKind::forward) return times_[own - 2 * micro_batches_];
-    return times_[pass.stage == last_stage_ ? own - micro_batches_ : own + 2 * micro_batches_];
-  }
-
-  // The pass whose result `pass` reads. The first forward pass reads none.
-  PipelinePass input(const PipelinePass& pass) const {
-    if (pass.kind == PassKind::forward)
-      return {pass.stage - 1, PassKind::forward, pass.micro_batch};
-    if (pass.stage == last_stage_) return {pass.stage, PassKind::forward, pass.micro_batch};
-    return {pass.stage + 1, PassKind::backward, pass.micro_batch};
+  int& of(const PipelinePass& pass) {
+    const int direction = pass.kind == PassKind::forward ? 0 : 1;
+    return numbers_[static_cast<std::size_t>((pass.stage * 2 + direction) * micro_batches_ +
+                                             pass.micro_batch)];
   }
 
  private:
-  // For each stage its forward passes, then its backward passes. The rows of a stage before the
-  // first one are the inputs of the model.
-  std::size_t index(const PipelinePass& pass) const {
-    const std::size_t direction = pass.kind == PassKind::forward ? 0 : 1;
-    return (2 * static_cast<std::size_t>(pass.stage + 1) + direction) * micro_batches_ +
-           static_cast<std::size_t>(pass.micro_batch);
+  int micro_batches_;
+  std::vector<int> numbers_;
+};
+
+// The pass whose result `pass` reads, if there is one.
+std::optional<PipelinePass> input_of(const PipelinePass& pass, int last_stage) {
+  if (pass.kind == PassKind::forward) {
+    if (pass.stage == 0) return {};
+    return PipelinePass{pass.stage - 1, PassKind::forward, pass.micro_batch};
   }
-
-  std::size_t micro_batches_;
-  int last_stage_;
-  std::vector<double> times_;
-};
-
-// A rank while a timeline is computed.
-struct RankState {
-  std::size_t next = 0;                  // the pass to compute, by its place in the order
-  double free_from = 0;                  // when it can begin
-  double end = 0;                        // of the pass before
-  double links[2] = {kNotYet, kNotYet};  // when the last message forward and backward arrives
-};
+  if (pass.stage == last_stage)
+    return PipelinePass{pass.stage, PassKind::forward, pass.micro_batch};
+  return PipelinePass{pass.stage + 1, PassKind::backward, pass.micro_batch};
+}
 
 [[noreturn]] void fail_deadlock(const PipelineSchedule& schedule,
-                                const std::vector<RankState>& states, const Arrivals& arrivals) {
+                                const std::vector<std::size_t>& next, int last_stage) {
   std::string waits;
   for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
-    if (states[rank].next == schedule[rank].size()) continue;
-    const PipelinePass& pass = schedule[rank][states[rank].next];
+    if (next[rank] == schedule[rank].size()) continue;
+    const PipelinePass& pass = schedule[rank][next[rank]];
     waits += (waits.empty() ? "" : "; ") + cell(rank, pass) + " waits for " +
-             arrivals.input(pass).name();
+             input_of(pass, last_stage)->name();
   }
   fail("pipeline schedule: deadlock: " + waits,
        "a pass must come after those that it waits for, in the order of every rank");
@@ -106,94 +80,10 @@ int lowest_backward(const PipelineSchedule& schedule, int last_stage) {
   int lowest = last_stage;
   for (const auto& passes : schedule) {
     for (const PipelinePass& pass : passes)
-      lowest = pass.kind == PassKind::backward ? std::min(lowest, pass.stage) : lowest;
+      if (pass.kind == PassKind::backward) lowest = std::min(lowest, pass.stage);
   }
   return lowest;
 }
-
-// The result of a simulation. A timeline needs so much memory that its page faults cost more than
-// the simulation.
-enum class Keep { timeline, duration };
-
-// Computes when passes begin and end: each rank in turn advances until it has to wait.
-template <Keep keep>
-class Simulation {
- public:
-  Simulation(const PipelineSchedule& schedule, const PipelineShape& shape, const PassCosts& costs)
-      : schedule_(schedule),
-        costs_(costs),
-        last_stage_(shape.stages() - 1),
-        sends_(costs.message > 0 && shape.ranks > 1),
-        arrivals_(shape),
-        states_(schedule.size()) {
-    if (sends_) first_backward_ = lowest_backward(schedule, last_stage_);
-    if (keep == Keep::duration) return;
-    timeline_.ranks.resize(schedule.size());
-    if (sends_) timeline_.messages.resize(schedule.size());
-    for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
-      timeline_.ranks[rank].reserve(schedule[rank].size());
-      if (sends_) timeline_.messages[rank].reserve(schedule[rank].size());
-    }
-  }
-
-  // Throws an Error for a deadlock.
-  void run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t rank = 0; rank < schedule_.size(); ++rank) moved = advance(rank) || moved;
-    }
-    for (std::size_t rank = 0; rank < schedule_.size(); ++rank) {
-      if (states_[rank].next < schedule_[rank].size()) fail_deadlock(schedule_, states_, arrivals_);
-    }
-  }
-  PipelineTimeline timeline() && { return std::move(timeline_); }
-  // A schedule begins at 0, with the first pass of rank 0.
-  double duration() const {
-    double last = states_[0].end;
-    for (const RankState& state : states_) last = std::max(last, state.end);
-    return last;
-  }
-
- private:
-  // Computes the passes of a rank whose input is there; returns whether there are any.
-  bool advance(std::size_t rank) {
-    const std::vector<PipelinePass>& order = schedule_[rank];
-    RankState& state = states_[rank];
-    const std::size_t before = state.next;
-    for (; state.next < order.size(); ++state.next) {
-      const PipelinePass& pass = order[state.next];
-      const double ready = arrivals_.of_input(pass);
-      if (ready == kNotYet) break;
-      const double begin = std::max(ready, state.free_from), end = begin + costs_.pass(pass);
-      if (keep == Keep::timeline) timeline_.ranks[rank].push_back({pass, begin, end});
-      state.end = state.free_from = end;
-      arrivals_.of(pass) = sends_ ? sent(pass, rank, end) : end;
-    }
-    return state.next != before;
-  }
-
-  // When the result of a pass that ends now is where it is read. Neighbouring stages are on
-  // different ranks.
-  double sent(const PipelinePass& pass, std::size_t rank, double end) {
-    const bool is_forward = pass.kind == PassKind::forward;
-    if (pass.stage == (is_forward ? last_stage_ : first_backward_)) return end;
-    RankState& state = states_[rank];
-    double& link = state.links[is_forward ? 0 : 1];
-    const double begin = std::max(link, end);
-    link = begin + costs_.message;
-    if (keep == Keep::timeline) timeline_.messages[rank].push_back({pass, begin, link});
-    if (!costs_.overlaps_messages) state.free_from = link;
-    return link;
-  }
-
-  const PipelineSchedule& schedule_;
-  const PassCosts& costs_;
-  int last_stage_, first_backward_ = 0;
-  bool sends_;
-  Arrivals arrivals_;
-  std::vector<RankState> states_;
-  PipelineTimeline timeline_;
-};
 
 }  // namespace
 
@@ -208,7 +98,7 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
   require(std::ssize(schedule) == shape.ranks,
           "pipeline schedule: " + std::to_string(schedule.size()) +
               " rows; allowed: " + std::to_string(shape.ranks) + ", one per rank of the pipeline");
-  pipeline_detail::Arrivals seen(shape);
+  pipeline_detail::PassNumbers seen(shape);
   for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
     for (const PipelinePass& pass : schedule[rank]) {
       const std::string where = "pipeline schedule: " + cell(rank, pass) + ": ";
@@ -219,10 +109,10 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
                   std::to_string(shape.ranks));
       require(pass.micro_batch >= 0 && pass.micro_batch < shape.micro_batches,
               where + "allowed micro-batches: 0 to " + std::to_string(shape.micro_batches - 1));
-      require(!seen.have(pass), where + "the pass is there twice");
-      seen.of(pass) = 0;
+      require(seen.of(pass) == 0, where + "the pass is there twice");
+      seen.of(pass) = 1;
       require(pass.kind == PassKind::forward ||
-                  seen.have({pass.stage, PassKind::forward, pass.micro_batch}),
+                  seen.of({pass.stage, PassKind::forward, pass.micro_batch}) > 0,
               where + "a backward pass before its forward pass");
     }
   }
@@ -230,8 +120,9 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
     for (const PassKind kind : {PassKind::forward, PassKind::backward}) {
       for (int m = 0; m < shape.micro_batches; ++m) {
         const PipelinePass pass{stage, kind, m};
-        require(seen.have(pass), "pipeline schedule: rank " + std::to_string(shape.rank_of(stage)) +
-                                     ": " + pass.name() + " is missing");
+        require(seen.of(pass) > 0, "pipeline schedule: rank " +
+                                       std::to_string(shape.rank_of(stage)) + ": " + pass.name() +
+                                       " is missing");
       }
     }
   }
@@ -239,18 +130,104 @@ void check_passes(const PipelineSchedule& schedule, const PipelineShape& shape) 
 
 }  // namespace
 
-PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
-                                   const PassCosts& costs) {
-  pipeline_detail::Simulation<pipeline_detail::Keep::timeline> run(schedule, shape, costs);
-  run.run();
-  return std::move(run).timeline();
+OrderedSchedule::OrderedSchedule(const PipelineSchedule& schedule, const PipelineShape& shape) {
+  using namespace pipeline_detail;
+  const int last_stage = shape.stages() - 1, first_backward = lowest_backward(schedule, last_stage);
+  std::size_t num_steps = 0;
+  for (const auto& passes : schedule) {
+    num_passes_.push_back(passes.size());
+    num_steps += passes.size();
+  }
+  steps_.reserve(num_steps);
+  PassNumbers steps(shape);
+  std::vector<std::size_t> next(schedule.size());
+  // Appends the passes of a rank until one has to wait; returns whether there are any.
+  const auto advance = [&](std::size_t rank) {
+    const std::size_t before = next[rank];
+    for (std::size_t& i = next[rank]; i < schedule[rank].size(); ++i) {
+      const PipelinePass& pass = schedule[rank][i];
+      const std::optional<PipelinePass> read = input_of(pass, last_stage);
+      const int input = read ? steps.of(*read) : 0;
+      if (read && input == 0) break;
+      const bool is_forward = pass.kind == PassKind::forward;
+      // Neighbouring stages are on different ranks.
+      const bool is_sent =
+          shape.ranks > 1 && pass.stage != (is_forward ? last_stage : first_backward);
+      const int number = static_cast<int>(rank), link = 2 * number + (is_forward ? 0 : 1);
+      steps_.push_back({pass, number, input, is_sent ? link : kNoLink});
+      steps.of(pass) = static_cast<int>(steps_.size());
+    }
+    return next[rank] != before;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < schedule.size(); ++rank) moved = advance(rank) || moved;
+  }
+  for (std::size_t rank = 0; rank < schedule.size(); ++rank) {
+    if (next[rank] < schedule[rank].size()) fail_deadlock(schedule, next, last_stage);
+  }
 }
 
-double pipeline_duration(const PipelineSchedule& schedule, const PipelineShape& shape,
-                         const PassCosts& costs) {
-  pipeline_detail::Simulation<pipeline_detail::Keep::duration> run(schedule, shape, costs);
-  run.run();
-  return run.duration();
+// Calls on_pass(step, begin, end) and on_message(step, begin, end) for each pass and message.
+template <class OnPass, class OnMessage>
+void OrderedSchedule::simulate(const PassCosts& costs, const OnPass& on_pass,
+                               const OnMessage& on_message) const {
+  // When results are where they are read, and when ranks and links can begin the next one.
+  std::vector<double> arrivals(steps_.size() + 1), ranks(num_passes_.size()),
+      links(2 * ranks.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = steps_[i];
+    double& free_from = ranks[static_cast<std::size_t>(step.rank)];
+    const double begin = std::max(arrivals[static_cast<std::size_t>(step.input)], free_from);
+    const double end = begin + costs.pass(step.pass);
+    on_pass(step, begin, end);
+    double arrival = free_from = end;
+    if (step.link != kNoLink && costs.message > 0) {
+      double& link = links[static_cast<std::size_t>(step.link)];
+      const double sent = std::max(link, end);
+      arrival = link = sent + costs.message;
+      on_message(step, sent, arrival);
+      if (!costs.overlaps_messages) free_from = arrival;
+    }
+    arrivals[i + 1] = arrival;
+  }
+}
+
+PipelineTimeline OrderedSchedule::timeline(const PassCosts& costs) const {
+  const std::size_t ranks = num_passes_.size();
+  PipelineTimeline timeline;
+  timeline.ranks.resize(ranks);
+  if (costs.message > 0 && ranks > 1) timeline.messages.resize(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    timeline.ranks[rank].reserve(num_passes_[rank]);
+    if (!timeline.messages.empty()) timeline.messages[rank].reserve(num_passes_[rank]);
+  }
+  simulate(
+      costs,
+      [&](const Step& step, double begin, double end) {
+        timeline.ranks[static_cast<std::size_t>(step.rank)].push_back({step.pass, begin, end});
+      },
+      [&](const Step& step, double begin, double end) {
+        timeline.messages[static_cast<std::size_t>(step.rank)].push_back({step.pass, begin, end});
+      });
+  return timeline;
+}
+
+double OrderedSchedule::duration(const PassCosts& costs) const {
+  // A schedule begins at 0, with the first pass of rank 0.
+  std::vector<double> ends(num_passes_.size());
+  simulate(
+      costs,
+      [&](const Step& step, double, double end) {
+        ends[static_cast<std::size_t>(step.rank)] = end;
+      },
+      [](const Step&, double, double) {});
+  return *std::ranges::max_element(ends);
+}
+
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
+                                   const PassCosts& costs) {
+  return OrderedSchedule(schedule, shape).timeline(costs);
 }
 
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
@@ -264,7 +241,7 @@ PipelineTimeline timeline_in_steps(const PipelineSchedule& schedule, const Pipel
 
 void check_schedule(const PipelineSchedule& schedule, const PipelineShape& shape) {
   check_passes(schedule, shape);
-  timeline_in_steps(schedule, shape);
+  OrderedSchedule(schedule, shape);
 }
 
 }  // namespace llmc

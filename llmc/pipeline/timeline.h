@@ -60,14 +60,37 @@ struct PassCosts {
   bool overlaps_messages = true;
 };
 
-// The timeline of a schedule with these costs. Throws an Error that names the waiting
-// ranks and cells if they wait for each other. check_passes must accept the schedule.
+// The passes of a schedule in an order in which each comes after those that it waits for. It does
+// not depend on costs, so many timelines of one schedule need it once.
+class OrderedSchedule {
+ public:
+  // Throws an Error that names the waiting ranks and cells if they wait for each other.
+  // check_passes must accept the schedule.
+  OrderedSchedule(const PipelineSchedule& schedule, const PipelineShape& shape);
+
+  PipelineTimeline timeline(const PassCosts& costs) const;
+  // That of the timeline, without the memory for it.
+  double duration(const PassCosts& costs) const;
+
+ private:
+  struct Step {
+    PipelinePass pass;
+    int rank;
+    int input;  // 1 + index of the step whose result it reads; 0: none
+    int link;   // of `links`; kNoLink: the result stays on the rank
+  };
+  static constexpr int kNoLink = -1;
+
+  template <class OnPass, class OnMessage>
+  void simulate(const PassCosts& costs, const OnPass& on_pass, const OnMessage& on_message) const;
+
+  std::vector<Step> steps_;
+  std::vector<std::size_t> num_passes_;  // of each rank
+};
+
+// The timeline of a schedule with these costs. Throws as OrderedSchedule does.
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
                                    const PassCosts& costs);
-
-// The duration of this timeline, without the memory for it.
-double pipeline_duration(const PipelineSchedule& schedule, const PipelineShape& shape,
-                         const PassCosts& costs);
 
 // The same timeline if messages take no time.
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineShape& shape,
