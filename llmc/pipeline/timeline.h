@@ -4,7 +4,7 @@
 // A pass begins as soon as its rank has finished the passes before it and its input is there: a
 // forward pass needs that of the stage before, a backward pass that of the stage after; the
 // backward pass of the last stage needs its forward pass. A message takes no time and never waits,
-// unless PassCosts states otherwise.
+// unless PassCosts is given.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ inline std::string cell(std::size_t rank, const PipelinePass& pass) {
 
 }  // namespace pipeline_detail
 
-// The costs of passes and messages, in any unit.
+// The times of passes and messages, in any unit.
 struct PassCosts {
   std::function<double(const PipelinePass&)> pass;
   // From the begin of a transfer until the result of a pass is at the rank of the next one; 0 if
@@ -69,7 +69,7 @@ class OrderedSchedule {
   OrderedSchedule(const PipelineSchedule& schedule, const PipelineShape& shape);
 
   PipelineTimeline timeline(const PassCosts& costs) const;
-  // That of the timeline, without the memory for it.
+  // The duration of this timeline, without the memory for it.
   double duration(const PassCosts& costs) const;
 
  private:
