@@ -157,10 +157,11 @@ double StepPredictor::data_time(const TimedModel& model, const Layout& layout, d
   return time + last + std::max(0.0, reduction - last - last_backward);
 }
 
-const PipelineSchedule& StepPredictor::schedule_of(const PipelineShape& shape) {
-  PipelineSchedule& schedule = schedules_[{shape.ranks, shape.micro_batches, shape.chunks}];
-  if (schedule.empty()) schedule = pipeline_schedule(shape);
-  return schedule;
+const OrderedSchedule& StepPredictor::schedule_of(const PipelineShape& shape) {
+  const std::tuple key(shape.ranks, shape.micro_batches, shape.chunks);
+  const auto known = schedules_.find(key);
+  if (known != schedules_.end()) return known->second;
+  return schedules_.emplace(key, OrderedSchedule(pipeline_schedule(shape), shape)).first->second;
 }
 
 StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
@@ -197,7 +198,7 @@ StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
             },
         .message = message(model, layout),
         .overlaps_messages = software_.overlaps_messages > 0};
-    time.timeline = pipeline_timeline(schedule_of(shape), shape, costs);
+    time.timeline = schedule_of(shape).timeline(costs);
     time.pipeline = time.timeline.duration() - busiest.all();
   }
   const double passes = busiest.all() + time.pipeline;

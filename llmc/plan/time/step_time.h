@@ -102,11 +102,11 @@ class StepPredictor {
                    double last_backward) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
 
-  const PipelineSchedule& schedule_of(const PipelineShape& shape);
+  const OrderedSchedule& schedule_of(const PipelineShape& shape);
 
   Machine machine_;
   Software software_;
-  std::map<std::tuple<int, int, int>, PipelineSchedule> schedules_;
+  std::map<std::tuple<int, int, int>, OrderedSchedule> schedules_;
 };
 
 }  // namespace llmc
