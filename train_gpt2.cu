@@ -22,6 +22,7 @@
 #include "llmc/models/pretrained.h"            // check_vocabulary: tokenizer and weights agree
 #include "llmc/models/trainable_set.h"         // choose_trainable: frozen parameters
 #include "llmc/plan/plan_text.h"               // print_plan, print_mesh: no run, only its plan
+#include "llmc/plan/search/print_layouts.h"    // print_layouts: the fastest layouts of a machine
 #include "llmc/plan/schedule_dump.h"           // dump_schedule: --dump-schedule
 #include "llmc/train/run/data_source.h"        // choose_source: texts or the toy language
 #include "llmc/train/run/describe_ranks.h"     // describe_ranks: machines, mesh
@@ -58,6 +59,9 @@ void run(Request request, World& world, Control& control) {
   RunFacts facts = facts_of(request, *source, weights, resumed, exchange);
   if (request.ranks.dry_run.value_or(false)) {
     return exchange.together([&] { print_plan(request, facts); });
+  }
+  if (request.ranks.plan.value_or(false)) {
+    return exchange.together([&] { print_layouts(request, facts); });
   }
   RunData data;
   exchange.one_per_machine_first([&] {

@@ -5,7 +5,7 @@
 //     build/host/planner VTRAIN [MACHINE.json]
 //
 // VTRAIN is a folder with ground_truth_multi.csv and ground_truth_single.csv of vTrain.
-// MACHINE.json is written with the medians of the fitted constants: scripts/machines/dgx-a100.json.
+// MACHINE.json is written with the medians of the fitted constants: scripts/machines/a100.json.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -141,7 +141,7 @@ void print_zero(const PublishedTable& table, const Machine& machine, const Softw
 void print_v100(const std::vector<PublishedTable>& tables) {
   const PublishedTable& saturation = table_called(tables, "V100, saturation");
   const Software fused = software_called(saturation.software);
-  const Machine machine = fit_saturation(machine_called("dgx-2h"), fused, saturation);
+  const Machine machine = fit_saturation(machine_called("v100"), fused, saturation);
   print_table(saturation, StepPredictor(machine, fused));
   const Software software = software_called("megatron-2019");
   const PublishedTable& tensor = table_called(tables, "V100, tensor");
@@ -160,7 +160,7 @@ void print_v100(const std::vector<PublishedTable>& tables) {
 
 // The file from which the fits begin, with their medians.
 void write_machine(const std::filesystem::path& path, Machine machine) {
-  const std::filesystem::path start = kMachines / "dgx-a100-sheet.json";
+  const std::filesystem::path start = kMachines / "a100-sheet.json";
   const Json before = parse_json(read_file(start), start.string());
   const auto origin_of = [&](const MachineConstant& constant) -> std::string {
     if (std::ranges::find(fitted_constants(), constant.value) == fitted_constants().end()) {
@@ -177,7 +177,7 @@ void write_machine(const std::filesystem::path& path, Machine machine) {
 void check(const std::filesystem::path& vtrain, const std::string& output) {
   const Software software = software_called("megatron-2021");
   const MeasuredSteps multi(vtrain / "ground_truth_multi.csv");
-  const std::vector<Machine> fits = fit_halves(machine_called("dgx-a100-sheet"), software, multi);
+  const std::vector<Machine> fits = fit_halves(machine_called("a100-sheet"), software, multi);
   const Machine median = median_machine(fits);
   print_halves(multi, fits, software);
   print_worst(multi, StepPredictor(median, software));
@@ -192,7 +192,7 @@ void check(const std::filesystem::path& vtrain, const std::string& output) {
   print_zero(table_called(tables, "ZeRO-3"), median, software_called("deepspeed-zero3"));
   print_v100(tables);
   print_table(table_called(tables, "H100"),
-              StepPredictor(machine_called("dgx-h100"), software_called("megatron-2024")));
+              StepPredictor(machine_called("h100"), software_called("megatron-2024")));
   if (!output.empty()) write_machine(output, median);
 }
 

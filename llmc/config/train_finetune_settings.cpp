@@ -82,7 +82,7 @@ void check_base_quant(const Resolution<TrainProgram>& r) {
 void require_base(const Resolution<TrainProgram>& r) {
   const std::string flag = adapter_flag(r.config.finetune);
   if (flag.empty() || !r.config.model.init_from.empty()) return;
-  if (r.request.ranks.dry_run.value_or(false)) return;
+  if (r.request.ranks.dry_run.value_or(false) || r.request.ranks.plan.value_or(false)) return;
   fail_usage(flag + " adapts a model that exists", "give the model with --init-from DIR");
 }
 

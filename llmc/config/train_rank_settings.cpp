@@ -25,9 +25,9 @@ Settings<TrainProgram> rank_rows() {
       {.flag = "--ranks",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.ranks); },
        .unit = "RANKS",
-       .help =
-           "number of ranks that --dry-run and --print-mesh plan for; scripts/run.sh -np N, which "
-           "calls mpirun, sets that of a run",
+       .help = "number of ranks that --dry-run, --plan and --print-mesh plan for; scripts/run.sh "
+               "-np N, "
+               "which calls mpirun, sets that of a run",
        .fallback = {"the ranks that were started, else 1",
                     [](const Resolution<TrainProgram>& r) { return r.facts.ranks; }},
        .range = between(1, 65536),
@@ -213,12 +213,57 @@ Settings<TrainProgram> plan_rows() {
       {.flag = "--gpu-memory",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.gpu_memory); },
        .unit = "GIB",
-       .help = "print whether the run fits if each rank has a GPU with this memory, of which 2 GiB "
-               "stay free, and exit with 1 if it does not; without --batch-size, the largest "
-               "micro-batch that fits is planned",
+       .help =
+           "memory of the GPU of each rank, of which 2 GiB stay free; --plan uses it instead of "
+           "that of the machine; --dry-run prints whether the run fits, and exits with 1 if "
+           "it does not; without --batch-size, the largest micro-batch that fits is planned",
        .range = between(0.1, 1e6),
-       .required_flags = {"--dry-run"},
        .on_resume = OnResume::process},
+      {.flag = "--plan",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.plan); },
+       .help = "predict the step time of all layouts of --ranks ranks on --machine, print the "
+               "fastest that fit with their memory, and exit; flags of the layout that are typed "
+               "stay; no text is read",
+       .required_flags = {"--machine"},
+       .on_resume = OnResume::process},
+      {.flag = "--machine",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.machine); },
+       .unit = "NAME|FILE.json",
+       .help = "machine of --plan: v100, a100, h100 or h200 of scripts/machines, or a file with "
+               "the same constants",
+       .required_flags = {"--plan"},
+       .on_resume = OnResume::process},
+      {.flag = "--software",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.software); },
+       .unit = "NAME|FILE.json",
+       .help = "program whose times --plan predicts: llmc, this one, or another of "
+               "scripts/machines/software; memory is always that of this one",
+       .fallback = SettingValue("llmc"),
+       .required_flags = {"--plan"},
+       .on_resume = OnResume::process},
+      {.flag = "--top",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.top); },
+       .unit = "LAYOUTS",
+       .help = "number of layouts that --plan ranks",
+       .fallback = 10,
+       .range = between(1, 10000),
+       .required_flags = {"--plan"},
+       .on_resume = OnResume::process},
+      {.flag = "--tokens",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.tokens); },
+       .unit = "TOKENS",
+       .help = "tokens of the whole training, for which --plan adds days and GPU hours",
+       .range = between(1, 1e15),
+       .required_flags = {"--plan"},
+       .on_resume = OnResume::process},
+      {.flag = "--plan-out",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.plan_out); },
+       .unit = "FILE.csv|FILE.json",
+       .help = "also write all layouts of --plan to this file, with the reason why a layout is "
+               "not ranked",
+       .required_flags = {"--plan"},
+       .on_resume = OnResume::process,
+       .check = plan_file_error},
   };
 }
 

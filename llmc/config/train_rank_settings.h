@@ -27,8 +27,11 @@ struct RankSettings {
   Value<double> heartbeat_timeout, comm_timeout;  // seconds
   Value<bool> check_links;                        // measure devices and links before the run
   Value<std::int64_t> verify_every;               // steps; 0: never
-  Value<bool> print_mesh, dry_run;
-  Value<double> gpu_memory;  // GiB, for --dry-run; 0: not given
+  Value<bool> print_mesh, dry_run, plan;
+  Value<double> gpu_memory;                        // GiB, of a plan; 0: not given
+  Value<std::string> machine, software, plan_out;  // of --plan; names or files
+  Value<std::int64_t> top;                         // layouts that --plan ranks
+  Value<double> tokens;                            // of the whole training; 0: not given
 };
 
 // Returns an error for a value of --dump-schedule, or an empty text.
@@ -37,6 +40,12 @@ inline std::string dump_file_error(const std::string& name) {
     if (name.ends_with(ending)) return {};
   }
   return "'" + name + "' does not end in .csv, .html or .json, the kinds of files that it writes";
+}
+
+// Returns an error for a value of --plan-out, or an empty text.
+inline std::string plan_file_error(const std::string& name) {
+  if (name.ends_with(".csv") || name.ends_with(".json")) return {};
+  return "'" + name + "' does not end in .csv or .json, the kinds of files that it writes";
 }
 
 // The rows; their texts and rules are in train_rank_settings.cpp.

@@ -82,8 +82,7 @@ class Space {
 
   void add_micro_batches() {
     const std::int64_t sequences = sizes_.sequences / layout_.data;
-    for (const std::int64_t B :
-         chosen(typed_.batch.batch_size, powers_of_two(kMostMicroBatch))) {
+    for (const std::int64_t B : chosen(typed_.batch.batch_size, powers_of_two(kMostMicroBatch))) {
       if (sequences % B != 0) continue;
       layout_.micro_batch = B;
       layout_.micro_batches = sequences / B;
@@ -93,9 +92,9 @@ class Space {
 
   void add_chunks() {
     for (const std::int64_t v : chosen(typed_.ranks.pp_chunks, powers_of_two(kMostChunks))) {
-      const bool is_allowed = v == 1 || (layout_.pipeline > 1 &&
-                                         layout_.micro_batches % layout_.pipeline == 0 &&
-                                         layout_.pipeline * v <= sizes_.layers);
+      const bool is_allowed =
+          v == 1 || (layout_.pipeline > 1 && layout_.micro_batches % layout_.pipeline == 0 &&
+                     layout_.pipeline * v <= sizes_.layers);
       if (!is_allowed) continue;
       layout_.chunks = static_cast<int>(v);
       add_shards();
@@ -166,9 +165,8 @@ Request request_of(const Request& typed, const Layout& layout) {
   if (layout.tensor > 1) request.ranks.sequence_parallel = layout.sequence_parallel;
   request.ranks.zero = layout.zero;
   if (layout.data > 1) {
-    request.ranks.shard_group = layout.shard_ranks < layout.data && layout.zero > 0
-                                    ? std::int64_t{layout.shard_ranks}
-                                    : 0;
+    request.ranks.shard_group =
+        layout.shard_ranks < layout.data && layout.zero > 0 ? std::int64_t{layout.shard_ranks} : 0;
   }
   request.batch.batch_size = layout.micro_batch;
   request.batch.grad_accum = layout.micro_batches;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "llmc/base/error.h"
 #include "llmc/config/resolve.h"
@@ -33,16 +34,16 @@ class Search {
       : typed_(typed), facts_(facts), predictor_(predictor), limit_(limit), top_(top) {}
 
   PlanResult run() {
-    // One rank, so that no layout is refused yet.
-    const RunConfig config = resolve(typed_, facts_);
+    const RunConfig config = resolve(neutral(), facts_);
     PlanResult result;
-    result.tokens_per_step = config.tokens_per_step();
     result.model = timed_model(config.shape, config.batch.seq_len);
+    const std::int64_t T = config.batch.seq_len, sequences = sequences_of_step(T);
+    result.tokens_per_step = sequences * T;
     const auto node = static_cast<std::int64_t>(predictor_.machine().ranks_per_node);
     LayoutSpace space = layout_space(typed_, {.ranks = facts_.ranks,
                                               .layers = config.shape.layers,
                                               .heads = config.shape.heads,
-                                              .sequences = config.global_batch(),
+                                              .sequences = sequences,
                                               .ranks_per_node = node});
     result.refused = std::move(space.refused);
     for (const Layout& layout : space.layouts) {
@@ -60,6 +61,40 @@ class Search {
   }
 
  private:
+  // Flags that fit any number of ranks.
+  Request neutral() const {
+    Request request = typed_;
+    request.ranks.tp.reset();
+    request.ranks.pp.reset();
+    request.ranks.pp_chunks.reset();
+    request.ranks.shard_group.reset();
+    request.ranks.sequence_parallel.reset();
+    request.batch.batch_size = 1;
+    request.batch.grad_accum = 1;
+    request.batch.total_batch_tokens.reset();
+    return request;
+  }
+
+  // On all ranks: typed, or as many as the ranks would have by default.
+  std::int64_t sequences_of_step(std::int64_t T) const {
+    const std::optional<std::int64_t> tokens =
+        typed_.batch.total_batch_tokens ? typed_.batch.total_batch_tokens
+        : typed_.batch.grad_accum       ? std::nullopt
+                                        : facts_.default_step_tokens;
+    if (tokens) {
+      require(*tokens % T == 0,
+              "the " + std::to_string(*tokens) +
+                  " tokens of a step are no "
+                  "multiple of the " +
+                  std::to_string(T) + " tokens of a sequence",
+              "set --total-batch-tokens to a multiple of --seq-len");
+      return *tokens / T;
+    }
+    return typed_.batch.batch_size.value_or(facts_.default_batch_size) *
+           typed_.batch.grad_accum.value_or(1) * facts_.ranks /
+           (typed_.ranks.tp.value_or(1) * typed_.ranks.pp.value_or(1));
+  }
+
   // The time that a layout must beat.
   double slowest_ranked() const {
     return times_.size() < top_ ? std::numeric_limits<double>::infinity() : times_[top_ - 1];
@@ -67,7 +102,6 @@ class Search {
 
   void judge(PlannedLayout& one, const TimedModel& model) {
     one.time = predictor_.predict(model, one.layout);
-    one.time.timeline = {};
     if (one.time.total >= slowest_ranked()) return;
     try {
       RunConfig config = resolve(request_of(typed_, one.layout), facts_);

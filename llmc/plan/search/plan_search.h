@@ -18,8 +18,8 @@ enum class PlanStatus { fits, slower, too_large, refused };
 struct PlannedLayout {
   Layout layout;
   PlanStatus status = PlanStatus::slower;
-  StepTime time;           // without a timeline; slower: only `total`, which is a lower bound
-  std::int64_t bytes = 0;  // of the rank that needs the most; 0: not computed
+  StepTime time;            // without a timeline; slower: only `total`, which is a lower bound
+  std::int64_t bytes = 0;   // of the rank that needs the most; 0: not computed
   std::string reason = {};  // why it is not ranked
 };
 

@@ -14,6 +14,8 @@ const std::vector<MachineConstant>& machine_constants() {
       {"ranks_per_node", "ranks", "GPUs of a node", &Machine::ranks_per_node},
       {"memory", "bytes", "memory of a GPU", &Machine::memory},
       {"peak_flops", "FLOP/s", "peak of dense products", &Machine::peak_flops},
+      {"peak_flops_fp32", "FLOP/s", "peak of dense products in fp32", &Machine::peak_flops_fp32,
+       true},
       {"product_rate", "share of peak_flops", "rate of large products", &Machine::product_rate},
       {"product_start", "s", "of a product, in addition to its work", &Machine::product_start},
       {"memory_bandwidth", "bytes/s", "of other operations", &Machine::memory_bandwidth},

@@ -16,8 +16,9 @@ namespace llmc {
 struct Machine {
   std::string name;
   double ranks_per_node = 8;
-  double memory = 0;      // bytes of a rank
-  double peak_flops = 0;  // FLOP/s of dense products in the dtype of the run
+  double memory = 0;           // bytes of a rank
+  double peak_flops = 0;       // FLOP/s of dense products in the dtype of the run, 16 bits
+  double peak_flops_fp32 = 0;  // in fp32; 0: unknown
   // A product of F FLOP takes product_start + F / (peak_flops * product_rate).
   double product_rate = 0, product_start = 0;
   double memory_bandwidth = 0;  // of operations that read and write the memory of the device

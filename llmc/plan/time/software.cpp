@@ -40,7 +40,9 @@ Software read_software(const std::filesystem::path& path) {
   require(name != nullptr && name->is_string() && constants != nullptr && constants->is_object(),
           source + " is not a software file",
           "it has \"software\": a name, and \"constants\": an object");
-  Software software{.name = name->text()};
+  const Json* const accuracy = json.find("accuracy");
+  require(accuracy != nullptr && accuracy->is_string(), source + ": accuracy is not a text");
+  Software software{.name = name->text(), .accuracy = accuracy->text()};
   for (const SoftwareConstant& constant : software_constants()) {
     const Json* const entry = constants->find(constant.name);
     const Json* const value = entry == nullptr ? nullptr : entry->find("value");

@@ -12,6 +12,7 @@ namespace llmc {
 
 struct Software {
   std::string name;
+  std::string accuracy = {};  // how far predictions were from measured times
   // Values that operations other than products read or write, each of weight_bytes.
   // Per score of attention in a forward pass; 0: a kernel keeps scores on chip and computes only
   // the causal half, otherwise all scores are computed.

@@ -164,50 +164,97 @@ const OrderedSchedule& StepPredictor::schedule_of(const PipelineShape& shape) {
   return schedules_.emplace(key, OrderedSchedule(pipeline_schedule(shape), shape)).first->second;
 }
 
-StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
-  const int p = layout.pipeline, m = static_cast<int>(layout.micro_batches);
-  const PipelineShape shape{.ranks = p, .micro_batches = m, .chunks = layout.chunks};
-  const PassTime layer = layer_forward(model, layout), back = layer_backward(model, layout);
+double StepPredictor::optimizer_time(const TimedModel& model, const Layout& layout) const {
+  const double parameters =
+      rank_parameters(model, layout) / (layout.zero > 0 ? layout.shard_ranks : 1);
+  const double seconds =
+      parameters * software_.optimizer_bytes * machine_.optimizer_scale / machine_.memory_bandwidth;
+  if (!layout.offloads_optimizer || machine_.host_bandwidth == 0) return seconds;
+  // The master weight and both moments come and leave.
+  constexpr double kStateBytes = 12;
+  return seconds + 2 * kStateBytes * parameters / machine_.host_bandwidth;
+}
+
+StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model,
+                                               const Layout& layout) const {
+  const PassTime forward = layer_forward(model, layout), backward = layer_backward(model, layout);
   const double head = head_forward(model, layout);
-  const std::vector<std::int64_t> bounds = even_stages(model.layers, shape.stages());
-  std::vector<PassTime> forward, backward;
-  for (int stage = 0; stage < shape.stages(); ++stage) {
+  const int stages = layout.pipeline * layout.chunks;
+  const std::vector<std::int64_t> bounds = even_stages(model.layers, stages);
+  Passes passes;
+  passes.ranks.resize(static_cast<std::size_t>(layout.pipeline));
+  for (int stage = 0; stage < stages; ++stage) {
     const auto s = static_cast<std::size_t>(stage);
     const auto layers = static_cast<double>(bounds[s + 1] - bounds[s]);
-    const bool is_last = stage + 1 == shape.stages();
-    forward.push_back(layer * layers + PassTime{is_last ? head : 0, 0});
-    backward.push_back(back * layers + PassTime{is_last ? 2 * head : 0, 0});
+    const double last = stage + 1 == stages ? head : 0;
+    passes.forward.push_back(forward * layers + PassTime{last, 0});
+    passes.backward.push_back(backward * layers + PassTime{2 * last, 0});
+    PassTime& rank = passes.ranks[static_cast<std::size_t>(stage % layout.pipeline)];
+    rank =
+        rank + (passes.forward[s] + passes.backward[s]) * static_cast<double>(layout.micro_batches);
   }
-  // The rank with most work.
-  PassTime busiest;
-  for (int rank = 0; rank < p; ++rank) {
-    PassTime sum;
-    for (int stage = rank; stage < shape.stages(); stage += p) {
-      const auto s = static_cast<std::size_t>(stage);
-      sum = sum + (forward[s] + backward[s]) * m;
-    }
-    if (sum.all() > busiest.all()) busiest = sum;
-  }
+  return passes;
+}
+
+const StepPredictor::PassTime& StepPredictor::Passes::busiest() const {
+  return *std::ranges::max_element(ranks, {}, &PassTime::all);
+}
+
+PassCosts StepPredictor::Passes::costs(double message, bool overlaps) const {
+  return {.pass =
+              [this](const PipelinePass& pass) {
+                const auto& passes = pass.kind == PassKind::forward ? forward : backward;
+                return passes[static_cast<std::size_t>(pass.stage)].all();
+              },
+          .message = message,
+          .overlaps_messages = overlaps};
+}
+
+namespace {
+
+PipelineShape shape_of(const Layout& layout) {
+  return {.ranks = layout.pipeline,
+          .micro_batches = static_cast<int>(layout.micro_batches),
+          .chunks = layout.chunks};
+}
+
+}  // namespace
+
+StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
+  const Passes passes = passes_of(model, layout);
+  const PassTime& busiest = passes.busiest();
   StepTime time{.compute = busiest.compute, .tensor = busiest.tensor};
-  if (p > 1) {
-    const PassCosts costs{
-        .pass =
-            [&](const PipelinePass& pass) {
-              const auto s = static_cast<std::size_t>(pass.stage);
-              return (pass.kind == PassKind::forward ? forward : backward)[s].all();
-            },
-        .message = message(model, layout),
-        .overlaps_messages = software_.overlaps_messages > 0};
-    time.timeline = schedule_of(shape).timeline(costs);
-    time.pipeline = time.timeline.duration() - busiest.all();
+  if (layout.pipeline > 1) {
+    const PassCosts costs = passes.costs(message(model, layout), software_.overlaps_messages > 0);
+    time.pipeline = schedule_of(shape_of(layout)).duration(costs) - busiest.all();
   }
-  const double passes = busiest.all() + time.pipeline;
-  time.data = data_time(model, layout, passes, backward.front().all());
-  const int shards = layout.zero > 0 ? layout.shard_ranks : 1;
-  time.optimizer = rank_parameters(model, layout) / shards * software_.optimizer_bytes *
-                   machine_.optimizer_scale / machine_.memory_bandwidth;
-  time.total = passes + time.data + time.optimizer;
+  time.data =
+      data_time(model, layout, busiest.all() + time.pipeline, passes.backward.front().all());
+  time.optimizer = optimizer_time(model, layout);
+  time.total = busiest.all() + time.pipeline + time.data + time.optimizer;
   return time;
+}
+
+StepTime StepPredictor::lower_bound(const TimedModel& model, const Layout& layout) const {
+  const Passes passes = passes_of(model, layout);
+  // A rank begins after the first micro-batch has passed the ranks before it, which compute the
+  // backward pass of its last one.
+  double before = 0, longest = 0;
+  for (std::size_t rank = 0; rank < passes.ranks.size(); ++rank) {
+    longest = std::max(longest, before + passes.ranks[rank].all());
+    before += passes.forward[rank].all() + passes.backward[rank].all();
+  }
+  StepTime time{.compute = passes.busiest().compute, .tensor = passes.busiest().tensor};
+  time.pipeline = longest - passes.busiest().all();
+  time.optimizer = optimizer_time(model, layout);
+  time.total = longest + time.optimizer;
+  return time;
+}
+
+PipelineTimeline StepPredictor::timeline(const TimedModel& model, const Layout& layout) {
+  const Passes passes = passes_of(model, layout);
+  return schedule_of(shape_of(layout))
+      .timeline(passes.costs(message(model, layout), software_.overlaps_messages > 0));
 }
 
 }  // namespace llmc

@@ -12,6 +12,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "llmc/config/choices.h"
 #include "llmc/pipeline/timeline.h"
@@ -40,6 +41,7 @@ struct Layout {
   std::int64_t micro_batches = 1;  // of a data rank and step
   Recompute recompute = Recompute::none;
   bool sequence_parallel = false;
+  bool offloads_optimizer = false;  // its state is in host memory
 
   int ranks() const { return tensor * pipeline * data; }
   std::int64_t batch() const { return micro_batch * micro_batches * data; }
@@ -55,7 +57,6 @@ struct StepTime {
   double data = 0;      // exposed collectives between data ranks, and of a tied embedding
   double optimizer = 0;
   double total = 0;
-  PipelineTimeline timeline = {};
 };
 
 // FLOP of a step as Megatron counts it: 96 B T L C^2 (1 + T / 6C + V / 16LC) with full
@@ -75,6 +76,13 @@ class StepPredictor {
 
   StepTime predict(const TimedModel& model, const Layout& layout);
 
+  // A time that no step with this layout falls below, without a simulation: `total` is at most that
+  // of predict().
+  StepTime lower_bound(const TimedModel& model, const Layout& layout) const;
+
+  // The passes of a pipeline of several ranks, in seconds.
+  PipelineTimeline timeline(const TimedModel& model, const Layout& layout);
+
  private:
   // Seconds of a pass: what the rank computes, and its collectives in the tensor group.
   struct PassTime {
@@ -85,6 +93,15 @@ class StepPredictor {
     }
     PassTime operator*(double times) const { return {compute * times, tensor * times}; }
   };
+
+  // The passes of one micro-batch through each stage, and the sums of each rank's passes.
+  struct Passes {
+    std::vector<PassTime> forward, backward, ranks;
+
+    const PassTime& busiest() const;
+    PassCosts costs(double message, bool overlaps) const;
+  };
+  Passes passes_of(const TimedModel& model, const Layout& layout) const;
 
   double product(double M, double N, double K) const;
   double values_bytes(double values) const { return values * software_.weight_bytes; }
@@ -100,6 +117,7 @@ class StepPredictor {
   // Collectives between data ranks; `passes` hide gathers, `last_backward` the reduction.
   double data_time(const TimedModel& model, const Layout& layout, double passes,
                    double last_backward) const;
+  double optimizer_time(const TimedModel& model, const Layout& layout) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
 
   const OrderedSchedule& schedule_of(const PipelineShape& shape);

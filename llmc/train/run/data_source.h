@@ -68,7 +68,7 @@ class TextSource final : public DataSource {
   std::unique_ptr<Tokenizer> tokenizer_;
 };
 
-// The text of a run that is only planned (--dry-run): no file is read.
+// The text of a run that is only planned (--dry-run, --plan): no file is read.
 class UnreadText final : public DataSource {
  public:
   UnreadText(const Request& request, const ModelConfig& default_shape,
@@ -131,7 +131,8 @@ std::unique_ptr<DataSource> choose_source(const Request& typed, const Request& k
     return std::make_unique<TextSource>(known, typed.data.tokenizer, default_text_shape(), weights);
   }
   const bool has_size = typed.model.name || typed.data.vocab_size || typed.data.tokenizer;
-  if (typed.ranks.dry_run.value_or(false) && (has_size || has_model)) {
+  const bool plans = typed.ranks.dry_run.value_or(false) || typed.ranks.plan.value_or(false);
+  if (plans && (has_size || has_model)) {
     return std::make_unique<UnreadText>(known, default_text_shape(), weights);
   }
   require_toy_flags(typed);

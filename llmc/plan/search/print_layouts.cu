@@ -1,0 +1,64 @@
+#include <string>
+
+#include "llmc/base/error.h"
+#include "llmc/base/standard_output.h"
+#include "llmc/config/fill_settings.h"
+#include "llmc/config/train_rules.h"
+#include "llmc/config/train_table.h"
+#include "llmc/device/dtype.h"
+#include "llmc/plan/default_batch.h"
+#include "llmc/plan/search/plan_search.h"
+#include "llmc/plan/search/plan_table.h"
+#include "llmc/plan/search/print_layouts.h"
+#include "llmc/plan/time/plan_file.h"
+
+namespace llmc {
+
+namespace {
+
+// The constants for the dtype of the run.
+StepPredictor predictor_of(const RunConfig& config) {
+  Machine machine = read_machine(plan_file(config.ranks.machine, "machine"));
+  Software software = read_software(plan_file(config.ranks.software, "software"));
+  const Dtype dtype = config.precision.dtype;
+  software.weight_bytes = static_cast<double>(element_bytes(dtype));
+  if (dtype == Dtype::fp32) {
+    require(machine.peak_flops_fp32 > 0, machine.name + ": peak_flops_fp32 is missing",
+            "choose --dtype bf16, or add the constant to the machine file");
+    machine.peak_flops = machine.peak_flops_fp32;
+  }
+  return {machine, software};
+}
+
+std::int64_t memory_limit(const RunConfig& config, const Machine& machine) {
+  const double bytes =
+      config.ranks.gpu_memory > 0 ? config.ranks.gpu_memory * (1 << 30) : machine.memory;
+  return static_cast<std::int64_t>(bytes) - (machine.host_bandwidth > 0 ? kMemoryReserve : 0);
+}
+
+}  // namespace
+
+void print_layouts(const Request& request, RunFacts facts) {
+  if (request.schedule.epochs && !facts.windows) facts.windows = 1;
+  Request one_rank = request;
+  one_rank.ranks.tp = one_rank.ranks.pp = 1;
+  one_rank.ranks.shard_group.reset();
+  const RunConfig config = fill_settings(train_settings(), one_rank, facts, facts.preset);
+  StepPredictor predictor = predictor_of(config);
+  if (predictor.machine().host_bandwidth > 0) facts.default_step_tokens = kGpuStepTokens;
+  const PlanHeading heading{.ranks = facts.ranks,
+                            .machine = predictor.machine().name,
+                            .software = predictor.software().name,
+                            .accuracy = predictor.software().accuracy,
+                            .limit = memory_limit(config, predictor.machine()),
+                            .tokens = request.ranks.tokens};
+  const PlanResult result = search_plan(request, facts, predictor, heading.limit,
+                                        static_cast<std::size_t>(config.ranks.top));
+  print_text(plan_table(result, heading));
+  if (!config.ranks.plan_out.empty()) write_plan(config.ranks.plan_out, result, heading);
+  if (result.num_fitting > 0) return;
+  fail("no layout of " + std::to_string(facts.ranks) + " ranks fits",
+       "more ranks, a smaller model or shorter sequences need less memory per rank");
+}
+
+}  // namespace llmc
