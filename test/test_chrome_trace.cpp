@@ -73,8 +73,8 @@ TEST_CASE("a trace has the names and values of its events, one per line") {
               .thread = 1,
               .name = "a\\b",
               .category = "c",
-              .begin = 1.5,
-              .duration = 0.25,
+              .begin = 1.5004,
+              .end = 1.7496,
               .args = {{"text", "x"}, {"number", 7}}});
   const std::string text = events.text();
   const Json trace = parse_json(text, "trace", KeyOrder::as_written);

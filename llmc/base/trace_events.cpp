@@ -1,5 +1,6 @@
 #include "llmc/base/trace_events.h"
 
+#include <cmath>
 #include <cstdint>
 
 #include "llmc/base/json.h"
@@ -32,9 +33,11 @@ void TraceEvents::describe(int process, int thread, const std::string& kind, con
 }
 
 void TraceEvents::add(const TraceEvent& event) {
-  Json json{{"name", event.name},   {"cat", event.category}, {"ph", "X"},
-            {"pid", event.process}, {"tid", event.thread},   {"ts", event.begin},
-            {"dur", event.duration}};
+  // Readers round to nanoseconds. Boxes that touch must not overlap after that.
+  const double begin = std::round(1000 * event.begin), end = std::round(1000 * event.end);
+  Json json{{"name", event.name},         {"cat", event.category}, {"ph", "X"},
+            {"pid", event.process},       {"tid", event.thread},   {"ts", begin / 1000},
+            {"dur", (end - begin) / 1000}};
   for (const auto& [key, value] : event.args) json["args"][key] = scalar_json(value);
   append_line(lines_, json);
 }

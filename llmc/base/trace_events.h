@@ -14,7 +14,7 @@ namespace llmc {
 struct TraceEvent {
   int process = 0, thread = 0;
   std::string name, category;
-  double begin = 0, duration = 0;                         // microseconds
+  double begin = 0, end = 0;                              // microseconds, written to the nanosecond
   std::vector<std::pair<std::string, Scalar>> args = {};  // shown if a reader selects the box
 };
 

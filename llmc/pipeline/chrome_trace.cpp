@@ -40,7 +40,7 @@ class TracedRank {
                  .name = t.pass.name(),
                  .category = category,
                  .begin = (t.begin - begin_) * microseconds_,
-                 .duration = (t.end - t.begin) * microseconds_,
+                 .end = (t.end - begin_) * microseconds_,
                  .args = {{"stage", std::int64_t{t.pass.stage}},
                           {"micro_batch", std::int64_t{t.pass.micro_batch}}}});
   }

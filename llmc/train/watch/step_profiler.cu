@@ -122,7 +122,7 @@ std::string profile_trace(const Profiler& profiler) {
     events.add({.name = call.name,
                 .category = "operation",
                 .begin = kMillisecond * call.begin,
-                .duration = kMillisecond * (call.end - call.begin)});
+                .end = kMillisecond * call.end});
   }
   return events.text();
 }
