@@ -157,6 +157,19 @@ std::string flags_of(const Layout& layout) {
   return text + (layout.offloads_optimizer ? " --offload optimizer" : "");
 }
 
+Request neutral_request(const Request& typed) {
+  Request request = typed;
+  request.ranks.tp.reset();
+  request.ranks.pp.reset();
+  request.ranks.pp_chunks.reset();
+  request.ranks.shard_group.reset();
+  request.ranks.sequence_parallel.reset();
+  request.batch.batch_size = 1;
+  request.batch.grad_accum = 1;
+  request.batch.total_batch_tokens.reset();
+  return request;
+}
+
 Request request_of(const Request& typed, const Layout& layout) {
   Request request = typed;
   request.ranks.tp = layout.tensor;

@@ -37,8 +37,10 @@ LayoutSpace layout_space(const Request& typed, const SpaceSizes& sizes);
 // The flags of a layout: "--tp 2 --pp 4 ...".
 std::string flags_of(const Layout& layout);
 
-// The flags that were given, with those of the layout in addition. `sequences` of T tokens are one
-// step.
+// The flags that were given, without those of a layout: for settings that do not depend on it.
+Request neutral_request(const Request& typed);
+
+// The flags that were given, with those of the layout.
 Request request_of(const Request& typed, const Layout& layout);
 
 }  // namespace llmc

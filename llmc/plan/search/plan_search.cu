@@ -34,7 +34,7 @@ class Search {
       : typed_(typed), facts_(facts), predictor_(predictor), limit_(limit), top_(top) {}
 
   PlanResult run() {
-    const RunConfig config = resolve(neutral(), facts_);
+    const RunConfig config = resolve(neutral_request(typed_), facts_);
     PlanResult result;
     result.model = timed_model(config.shape, config.batch.seq_len);
     const std::int64_t T = config.batch.seq_len, sequences = sequences_of_step(T);
@@ -61,20 +61,6 @@ class Search {
   }
 
  private:
-  // Flags that fit any number of ranks.
-  Request neutral() const {
-    Request request = typed_;
-    request.ranks.tp.reset();
-    request.ranks.pp.reset();
-    request.ranks.pp_chunks.reset();
-    request.ranks.shard_group.reset();
-    request.ranks.sequence_parallel.reset();
-    request.batch.batch_size = 1;
-    request.batch.grad_accum = 1;
-    request.batch.total_batch_tokens.reset();
-    return request;
-  }
-
   // On all ranks: typed, or as many as the ranks would have by default.
   std::int64_t sequences_of_step(std::int64_t T) const {
     const std::optional<std::int64_t> tokens =

@@ -40,10 +40,8 @@ std::int64_t memory_limit(const RunConfig& config, const Machine& machine) {
 
 void print_layouts(const Request& request, RunFacts facts) {
   if (request.schedule.epochs && !facts.windows) facts.windows = 1;
-  Request one_rank = request;
-  one_rank.ranks.tp = one_rank.ranks.pp = 1;
-  one_rank.ranks.shard_group.reset();
-  const RunConfig config = fill_settings(train_settings(), one_rank, facts, facts.preset);
+  const RunConfig config =
+      fill_settings(train_settings(), neutral_request(request), facts, facts.preset);
   StepPredictor predictor = predictor_of(config);
   if (predictor.machine().host_bandwidth > 0) facts.default_step_tokens = kGpuStepTokens;
   const PlanHeading heading{.ranks = facts.ranks,
