@@ -319,7 +319,7 @@ GROUP_checkpoint.cpp := adapter_faults adapter_files adapter_peft checkpoint che
 GROUP_text.cpp       := added_tokens base_log batches classification_metrics compressed_file conversations data_sources documents eval_files infer_text input_file labelled_texts lines near_duplicates padded_batches prompt_list race \
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report chrome_trace control eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
-                        memory_limits worker_pool infer_settings interruption io_queue log_lock machines mesh mfu oracle oracle_family peak pipeline_messages pipeline_schedule pipeline_settings pipeline_stages \
+                        memory_limits worker_pool infer_settings interruption io_queue log_lock machines mesh mfu oracle oracle_family peak pipeline_messages pipeline_schedule pipeline_settings pipeline_stages planner \
                         rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout slow_ranks suggestions task_thread tcp_bootstrap tcp_hub tcp_transport text_notices toy_language training_history
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)

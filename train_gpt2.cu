@@ -22,8 +22,8 @@
 #include "llmc/models/pretrained.h"            // check_vocabulary: tokenizer and weights agree
 #include "llmc/models/trainable_set.h"         // choose_trainable: frozen parameters
 #include "llmc/plan/plan_text.h"               // print_plan, print_mesh: no run, only its plan
-#include "llmc/plan/search/print_layouts.h"    // print_layouts: the fastest layouts of a machine
 #include "llmc/plan/schedule_dump.h"           // dump_schedule: --dump-schedule
+#include "llmc/plan/search/print_layouts.h"    // print_layouts: the fastest layouts of a machine
 #include "llmc/train/run/data_source.h"        // choose_source: texts or the toy language
 #include "llmc/train/run/describe_ranks.h"     // describe_ranks: machines, mesh
 #include "llmc/train/run/describe_run.h"       // describe: the first lines of a run

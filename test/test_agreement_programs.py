@@ -32,10 +32,10 @@ MESHES = [(2, ["--zero", 0]), (2, ["--tp", 2]), (2, ["--pp", 2, "--grad-accum", 
           (4, ["--tp", 2, "--pp", 2, "--grad-accum", 2])]
 # Values for rows that do not accept a plain number.
 VALUES = {"--offload": "optimizer", "--train-only": "ln_f.*", "--freeze": "wte.*", "--lora-targets": "all", "--ia3-targets": "kv", "--classes": "a=text.txt,b=text.txt",
-          "--split": "80/20", "--chat-template": "{role} {content}", "--eval": "perplexity:text.txt", "--dump-schedule": "x.csv", "--device": "host", "--comm": "mpi",
+          "--split": "80/20", "--chat-template": "{role} {content}", "--eval": "perplexity:text.txt", "--dump-schedule": "x.csv", "--plan-out": "x.csv", "--device": "host", "--comm": "mpi",
           "--loss-scale": 2, "--heartbeat-timeout": 20, "--comm-timeout": 20, "--dtype": "bf16", "--dropout": 0.5, "--embedding-dropout": 0.5, "--attention-dropout": 0.5,
           "--residual-dropout": 0.5}
-NEEDED = {"--ranks": ["--dry-run"]}  # in addition to the flags that the table lists
+NEEDED = {"--ranks": ["--dry-run"], "--gpu-memory": ["--dry-run"]}  # in addition to the flags that the table lists
 MAX_SHOWN = 4  # names of flags that differ in one error
 
 
@@ -108,10 +108,13 @@ def without(flag, arguments):
 
 def needed_flags(row, rows):
     """The flags that a row needs, and those that these need."""
-    needed = {*row["needs"], *NEEDED.get(row["flag"], [])}
-    for other in rows:
-        if other["flag"] in needed:
-            needed |= needed_flags(other, rows)
+    by_name = {other["flag"]: other for other in rows}
+    needed, new = set(), {row["flag"]}
+    while new:  # two flags can need each other
+        names = {name for flag in new if flag in by_name
+                 for name in (*by_name[flag]["needs"], *NEEDED.get(flag, []))}
+        new = names - needed - {row["flag"]}
+        needed |= new
     return needed
 
 

@@ -24,9 +24,9 @@ std::vector<std::int64_t> powers_of_two(std::int64_t most) {
   return list;
 }
 
-template <class T>
-std::vector<T> chosen(const std::optional<T>& typed, std::vector<T> others) {
-  return typed ? std::vector<T>{*typed} : others;
+template <class Value>
+std::vector<Value> chosen(const std::optional<Value>& typed, std::vector<Value> others) {
+  return typed ? std::vector<Value>{*typed} : others;
 }
 
 std::string dash(const char* flag, std::int64_t value) {

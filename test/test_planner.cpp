@@ -1,0 +1,221 @@
+// Predicted step times: the fits to measured steps of others, published figures that no constant is
+// fitted to, and what machine and software files may contain. The measured steps are vTrain's; the
+// cases that need them are skipped without that folder.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "llmc/base/file.h"
+#include "llmc/plan/fit/fit_machine.h"
+#include "llmc/plan/fit/measured_steps.h"
+#include "llmc/plan/fit/published.h"
+#include "llmc/plan/search/layouts.h"
+#include "llmc/plan/time/plan_file.h"
+#include "test/support.h"
+
+using namespace llmc;
+using namespace llmc_test;
+
+namespace {
+
+const std::filesystem::path kMachines = "scripts/machines";
+
+std::filesystem::path measured_folder() {
+  const char* const data = std::getenv("LLMC_DATA");
+  return std::filesystem::path(data != nullptr ? data : "../shared/data") / "vtrain";
+}
+
+Machine machine_called(const std::string& name) {
+  return read_machine(plan_file(name, "machine"));
+}
+Software software_called(const std::string& name) {
+  return read_software(plan_file(name, "software"));
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// The error of a table with each machine, and their median.
+double median_error(const PublishedTable& table, const std::vector<Machine>& machines) {
+  std::vector<double> errors;
+  for (const Machine& machine : machines) {
+    StepPredictor predictor(machine, software_called(table.software));
+    errors.push_back(mean_error(table, predicted_values(table, predictor)));
+  }
+  return median(errors);
+}
+
+}  // namespace
+
+TEST_SUITE("planner") {
+  TEST_CASE("fits to halves of measured steps predict the other halves and published figures") {
+    const std::filesystem::path csv = measured_folder() / "ground_truth_multi.csv";
+    if (!std::filesystem::exists(csv)) {
+      MESSAGE("skipped: no " << csv.string());
+      return;
+    }
+    const MeasuredSteps steps(csv);
+    CHECK(steps.size() == 109);
+    const Software software = software_called("megatron-2021");
+    const std::vector<Machine> fits = fit_halves(machine_called("a100-sheet"), software, steps);
+    REQUIRE(fits.size() == 6);
+    double sum = 0;
+    for (std::size_t seed = 0; seed < fits.size(); ++seed) {
+      StepPredictor predictor(fits[seed], software);
+      const PredictSeconds seconds = [&](const RunOfTable& run) {
+        return predictor.predict(run.model, run.layout).total;
+      };
+      const double error = steps.split(seed).held_out.mean_error(seconds);
+      CHECK(error <= 0.09);
+      sum += error;
+      double cost = 0;
+      const auto choices = steps.choices(seconds);
+      for (const auto& choice : choices) cost += choice.cost;
+      CHECK(choices.size() == 4);
+      CHECK(cost / 4 <= 0.1);
+    }
+    CHECK(sum / 6 <= 0.07);
+    const auto tables = read_published(kMachines / "published.json");
+    CHECK(median_error(table_called(tables, "weak scaling"), fits) <= 0.05);
+    CHECK(median_error(table_called(tables, "full recomputation"), fits) <= 0.05);
+    CHECK(median_error(table_called(tables, "selective recomputation"), fits) <= 0.06);
+    // The goal is 5%; 5.6% is reached (dev/results/planner.md).
+    CHECK(median_error(table_called(tables, "tensor, pipeline and data"), fits) <= 0.06);
+    // The file of the A100 has the medians of these fits.
+    const Machine machine = machine_called("a100"), fitted = median_machine(fits);
+    for (const auto constant : fitted_constants()) {
+      CHECK(std::abs(machine.*constant / (fitted.*constant) - 1) <= 1e-6);
+    }
+  }
+
+  TEST_CASE("the fit gets measured times only as the half of a split") {
+    for (const char* const name : {"fit_machine.cpp", "minimize.cpp", "published.cpp"}) {
+      const std::string text = read_file(std::filesystem::path("llmc/plan/fit") / name);
+      for (const char* const word : {"ground_truth", ".compare(", ".choices(", "HeldOut"}) {
+        CAPTURE(name);
+        CAPTURE(word);
+        CHECK(text.find(word) == text.npos);
+      }
+    }
+    const std::string fit = read_file("llmc/plan/fit/fit_machine.cpp");
+    CHECK(fit.find("steps.split(seed).fitted") != fit.npos);
+    CHECK(fit.find("read_file") == fit.npos);
+  }
+
+  TEST_CASE("ZeRO-3 with one fitted bandwidth") {
+    const auto tables = read_published(kMachines / "published.json");
+    const PublishedTable& table = table_called(tables, "ZeRO-3");
+    const Software software = software_called(table.software);
+    const PublishedRow& row = table.rows[1];
+    CHECK(row.billion == 174.6);
+    CHECK(row.layout.ranks() == 768);
+    const auto rate = [&](const Machine& machine) {
+      StepPredictor predictor(machine, software);
+      return predicted_teraflops(row, predictor);
+    };
+    StepPredictor predictor(
+        fit_constant(machine_called("a100"), &Machine::network_bandwidth, rate, row.value),
+        software);
+    const std::vector<double> values = predicted_values(table, predictor);
+    CHECK(std::abs(values[1] / row.value - 1) <= 1e-6);
+    double sum = 0;
+    for (const std::size_t other : {0, 2, 3, 4, 5}) {
+      sum += std::abs(time_error(table, other, values[other]));
+    }
+    CHECK(sum / 5 <= 0.1);
+  }
+
+  TEST_CASE("V100s: tensor parallelism, and 512 GPUs, from data sheets and another table") {
+    const auto tables = read_published(kMachines / "published.json");
+    const PublishedTable& saturation = table_called(tables, "V100, saturation");
+    const Machine machine =
+        fit_saturation(machine_called("v100"), software_called(saturation.software), saturation);
+    const Software software = software_called("megatron-2019");
+    const PublishedTable& tensor = table_called(tables, "V100, tensor");
+    const auto rate = [&](const Machine& changed) {
+      StepPredictor predictor(changed, software);
+      return predicted_teraflops(tensor.rows[0], predictor);
+    };
+    StepPredictor predictor(fit_constant(machine, &Machine::product_rate, rate, 39), software);
+    const std::vector<double> shares = predicted_values(tensor, predictor, 39);
+    const double limits[] = {0.1, 6, 6, 3};
+    for (std::size_t row = 0; row < shares.size(); ++row) {
+      CAPTURE(row);
+      CHECK(std::abs(shares[row] - tensor.rows[row].value) <= limits[row]);
+    }
+    const PublishedTable& data = table_called(tables, "V100, tensor and data");
+    CHECK(data.rows[3].layout.ranks() == 512);
+    CHECK(std::abs(predicted_values(data, predictor, 39)[3] - data.rows[3].value) <= 4);
+  }
+
+  TEST_CASE("a lower bound is one, and parts add up") {
+    StepPredictor predictor(machine_called("h100"), software_called("llmc"));
+    const TimedModel model{.layers = 24, .channels = 1024, .heads = 16};
+    Request typed;
+    const LayoutSpace space = layout_space(
+        typed, {.ranks = 32, .layers = 24, .heads = 16, .sequences = 256, .ranks_per_node = 8});
+    CHECK(space.layouts.size() > 1000);
+    for (const Layout& layout : space.layouts) {
+      const StepTime time = predictor.predict(model, layout);
+      const StepTime bound = predictor.lower_bound(model, layout);
+      const double sum = time.compute + time.tensor + time.pipeline + time.data + time.optimizer;
+      const bool is_right = bound.total <= time.total * (1 + 1e-9) &&
+                            std::abs(sum / time.total - 1) <= 1e-9 && time.pipeline >= -1e-12 &&
+                            time.data >= 0 && layout.ranks() == 32 && layout.batch() == 256;
+      if (!is_right) FAIL_CHECK(flags_of(layout) << ": " << bound.total << ", " << time.total);
+    }
+  }
+
+  TEST_CASE("typed flags stay, and sizes that do not fit are refused with the reason") {
+    Request typed;
+    typed.ranks.tp = 4;
+    typed.batch.batch_size = 2;
+    typed.memory.recompute = Recompute::full;
+    const SpaceSizes sizes{
+        .ranks = 24, .layers = 6, .heads = 4, .sequences = 48, .ranks_per_node = 8};
+    const LayoutSpace space = layout_space(typed, sizes);
+    CHECK(!space.layouts.empty());
+    for (const Layout& layout : space.layouts) {
+      CHECK(layout.tensor == 4);
+      CHECK(layout.micro_batch == 2);
+      CHECK(layout.recompute == Recompute::full);
+    }
+    typed.ranks.tp = 3;
+    const LayoutSpace none = layout_space(typed, sizes);
+    CHECK(none.layouts.empty());
+    REQUIRE(none.refused.size() == 1);
+    CHECK(none.refused[0].reason == "it does not divide the 4 heads");
+  }
+
+  TEST_CASE("mistakes in files are reported with file and constant") {
+    const TemporaryDirectory folder;
+    const auto file = [&](const std::string& text) {
+      write_file(folder.path() / "m.json", text);
+      return complaint([&] { read_machine(folder.path() / "m.json"); });
+    };
+    const std::string whole = read_file(kMachines / "h200.json");
+    CHECK(file(whole) == "");
+    CHECK(contains(file("{}"), "m.json is not a machine file"));
+    const auto without = [&](std::string name, const std::string& other) {
+      std::string text = whole;
+      return text.replace(text.find(name), name.size(), other);
+    };
+    CHECK(contains(file(without("\"memory\"", "\"memori\"")), "m.json: memory is missing"));
+    CHECK(
+        contains(file(without("141000000000.0", "-1")), "m.json: memory is not a positive number"));
+    CHECK(contains(file(without("\"layer_start\"", "\"layer_stop\"")),
+                   "m.json: no constant is called layer_stop"));
+    CHECK(contains(complaint([] { plan_file("h300", "machine"); }), "no machine is called 'h300'"));
+    CHECK(contains(complaint([] { plan_file("h300", "machine"); }), "h100, h200, v100"));
+    CHECK(contains(complaint([&] { read_software(folder.path() / "m.json"); }),
+                   "is not a software file"));
+  }
+}
