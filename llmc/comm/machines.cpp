@@ -16,7 +16,7 @@ namespace llmc {
 
 namespace {
 
-struct Machine {
+struct RanksOfMachine {
   std::string host, devices = {};
   std::vector<int> ranks = {};
 };
@@ -41,28 +41,28 @@ std::string devices_text(const std::vector<RankPlace>& places, const std::vector
 }
 
 // In the order of their first ranks.
-std::vector<Machine> machines_of(const std::vector<RankPlace>& places) {
-  std::vector<Machine> machines;
+std::vector<RanksOfMachine> machines_of(const std::vector<RankPlace>& places) {
+  std::vector<RanksOfMachine> machines;
   std::map<std::string, std::size_t> index;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
     const auto [entry, is_new] = index.emplace(places[rank].machine, machines.size());
     if (is_new) machines.push_back({.host = places[rank].host});
     machines[entry->second].ranks.push_back(static_cast<int>(rank));
   }
-  for (Machine& machine : machines) machine.devices = devices_text(places, machine.ranks);
+  for (RanksOfMachine& machine : machines) machine.devices = devices_text(places, machine.ranks);
   return machines;
 }
 
-std::string line_of(const Machine& machine) {
+std::string line_of(const RanksOfMachine& machine) {
   return "machine " + machine.host + (machine.ranks.size() == 1 ? ": rank " : ": ranks ") +
          range_text(machine.ranks) + ", " + machine.devices;
 }
 
-std::string line_of(const std::vector<Machine>& equal) {
+std::string line_of(const std::vector<RanksOfMachine>& equal) {
   if (equal.size() == 1) return line_of(equal[0]);
   std::vector<std::string> hosts;
   std::vector<int> ranks;
-  for (const Machine& machine : equal) {
+  for (const RanksOfMachine& machine : equal) {
     hosts.push_back(machine.host);
     ranks.insert(ranks.end(), machine.ranks.begin(), machine.ranks.end());
   }
@@ -164,19 +164,19 @@ std::string host_list(const std::vector<std::string>& hosts) {
 
 std::string machines_text(const std::vector<RankPlace>& places) {
   constexpr std::size_t kMaxLines = 8;
-  const std::vector<Machine> machines = machines_of(places);
-  std::vector<std::vector<Machine>> lines;
-  for (const Machine& machine : machines) {
-    const auto is_equal = [&](const std::vector<Machine>& line) {
+  const std::vector<RanksOfMachine> machines = machines_of(places);
+  std::vector<std::vector<RanksOfMachine>> lines;
+  for (const RanksOfMachine& machine : machines) {
+    const auto is_equal = [&](const std::vector<RanksOfMachine>& line) {
       return machines.size() > kMaxLines && line[0].devices == machine.devices &&
              line[0].ranks.size() == machine.ranks.size();
     };
     auto line = std::ranges::find_if(lines, is_equal);
-    if (line == lines.end()) line = lines.insert(line, std::vector<Machine>());
+    if (line == lines.end()) line = lines.insert(line, std::vector<RanksOfMachine>());
     line->push_back(machine);
   }
   std::string text;
-  for (const std::vector<Machine>& equal : lines) {
+  for (const std::vector<RanksOfMachine>& equal : lines) {
     text += (text.empty() ? "" : "\n") + line_of(equal);
   }
   return text;

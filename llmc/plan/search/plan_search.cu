@@ -27,10 +27,10 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-class Search {
+class LayoutSearch {
  public:
-  Search(const Request& typed, const RunFacts& facts, StepPredictor& predictor, std::int64_t limit,
-         std::size_t top)
+  LayoutSearch(const Request& typed, const RunFacts& facts, StepPredictor& predictor,
+               std::int64_t limit, std::size_t top)
       : typed_(typed), facts_(facts), predictor_(predictor), limit_(limit), top_(top) {}
 
   PlanResult run() {
@@ -131,7 +131,7 @@ class Search {
 
 PlanResult search_plan(const Request& typed, const RunFacts& facts, StepPredictor& predictor,
                        std::int64_t limit, std::size_t top) {
-  return Search(typed, facts, predictor, limit, top).run();
+  return LayoutSearch(typed, facts, predictor, limit, top).run();
 }
 
 }  // namespace llmc
