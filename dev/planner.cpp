@@ -2,7 +2,7 @@
 // on A100 GPUs, and published figures that no constant is fitted to. Nothing is measured.
 //
 //     make build/host/planner
-//     build/host/planner VTRAIN [MACHINE.json]
+//     build/host/planner VTRAIN [FOLDER]
 //
 // VTRAIN is a folder with ground_truth_multi.csv and ground_truth_single.csv of vTrain.
 // MACHINE.json is written with the medians of the fitted constants: scripts/machines/a100.json.
@@ -138,7 +138,8 @@ void print_zero(const PublishedTable& table, const Machine& machine, const Softw
               percent(sum / static_cast<double>(values.size() - 1)));
 }
 
-void print_v100(const std::vector<PublishedTable>& tables) {
+// The DGX-2H on which Megatron-LM of 2019 ran.
+Machine print_v100(const std::vector<PublishedTable>& tables) {
   const PublishedTable& saturation = table_called(tables, "V100, saturation");
   const Software fused = software_called(saturation.software);
   const Machine machine = fit_saturation(machine_called("v100"), fused, saturation);
@@ -156,20 +157,21 @@ void print_v100(const std::vector<PublishedTable>& tables) {
   print_table(tensor, StepPredictor(slower, software), kOneGpu);
   print_table(table_called(tables, "V100, tensor and data"), StepPredictor(slower, software),
               kOneGpu);
+  return slower;
 }
 
-// The file from which the fits begin, with their medians.
-void write_machine(const std::filesystem::path& path, Machine machine) {
-  const std::filesystem::path start = kMachines / "a100-sheet.json";
-  const Json before = parse_json(read_file(start), start.string());
+// Writes `file`.json, whose constants are those of `start`.json but for the fitted ones.
+void write_machine(const std::filesystem::path& folder, const std::string& file, Machine machine,
+                   const std::string& start, const FittedConstants& fitted,
+                   const std::string& origin) {
+  const std::filesystem::path path = folder / (file + ".json");
+  const std::filesystem::path source = kMachines / (start + ".json");
+  const Json before = parse_json(read_file(source), source.string());
   const auto origin_of = [&](const MachineConstant& constant) -> std::string {
-    if (std::ranges::find(fitted_constants(), constant.value) == fitted_constants().end()) {
-      return before["constants"][constant.name]["origin"].text();
-    }
-    return "median of fits to six random halves of 109 steps of Megatron-DeepSpeed (vTrain), "
-           "build/host/planner";
+    if (std::ranges::find(fitted, constant.value) != fitted.end()) return origin;
+    const Json* const entry = before["constants"].find(constant.name);
+    return entry == nullptr ? "default" : (*entry)["origin"].text();
   };
-  machine.name = "DGX A100 (80 GB)";
   write_file(path, machine_json(machine, origin_of).dump(2) + "\n");
   std::printf("\nwrote %s\n", path.c_str());
 }
@@ -178,7 +180,8 @@ void check(const std::filesystem::path& vtrain, const std::string& output) {
   const Software software = software_called("megatron-2021");
   const MeasuredSteps multi(vtrain / "ground_truth_multi.csv");
   const std::vector<Machine> fits = fit_halves(machine_called("a100-sheet"), software, multi);
-  const Machine median = median_machine(fits);
+  Machine median = median_machine(fits);
+  median.name = "DGX A100 (80 GB)";
   print_halves(multi, fits, software);
   print_worst(multi, StepPredictor(median, software));
   print_single_node(MeasuredSteps(vtrain / "ground_truth_single.csv"),
@@ -190,17 +193,25 @@ void check(const std::filesystem::path& vtrain, const std::string& output) {
     print_fits(table_called(tables, name), fits, software);
   }
   print_zero(table_called(tables, "ZeRO-3"), median, software_called("deepspeed-zero3"));
-  print_v100(tables);
+  Machine v100 = print_v100(tables);
+  v100.name += ", as fast as Megatron-LM of 2019";
   print_table(table_called(tables, "H100"),
               StepPredictor(machine_called("h100"), software_called("megatron-2024")));
-  if (!output.empty()) write_machine(output, median);
+  if (output.empty()) return;
+  write_machine(output, "a100", median, "a100-sheet", fitted_constants(),
+                "median of fits to six random halves of 109 steps of Megatron-DeepSpeed (vTrain), "
+                "build/host/planner");
+  write_machine(output, "v100-2019", v100, "v100",
+                {&Machine::product_start, &Machine::collective_start, &Machine::product_rate},
+                "starts: fitted to the table of Megatron-LM's README of 2020; product_rate: such "
+                "that one GPU has the published 39 TFLOP/s; build/host/planner");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2 || argc > 3) {
-    std::fprintf(stderr, "planner VTRAIN [MACHINE.json]\n");
+    std::fprintf(stderr, "planner VTRAIN [FOLDER]\n");
     return 2;
   }
   try {

@@ -87,7 +87,7 @@ def test_large_clusters_are_planned(program):
 
 
 def test_mistakes_are_named(program):
-    program.fails(*PLAN[:-1], "h300", phrases=["no machine is called 'h300'", "a100, a100-sheet, h100, h200, v100"])
+    program.fails(*PLAN[:-1], "h300", phrases=["no machine is called 'h300'", "a100, a100-sheet, h100, h200, v100, v100-2019"])
     program.fails(*PLAN, "--software", "x", phrases=["no software is called 'x'", "llmc, megatron-2019"])
     program.fails(*MODEL, "--plan", phrases=["--plan needs --machine"], code=2)
     program.fails(*MODEL, "--top", 3, phrases=["--top needs --plan"], code=2)

@@ -214,7 +214,7 @@ TEST_SUITE("planner") {
     CHECK(contains(file(without("\"layer_start\"", "\"layer_stop\"")),
                    "m.json: no constant is called layer_stop"));
     CHECK(contains(complaint([] { plan_file("h300", "machine"); }), "no machine is called 'h300'"));
-    CHECK(contains(complaint([] { plan_file("h300", "machine"); }), "h100, h200, v100"));
+    CHECK(contains(complaint([] { plan_file("h300", "machine"); }), "h100, h200, v100, v100-2019"));
     CHECK(contains(complaint([&] { read_software(folder.path() / "m.json"); }),
                    "is not a software file"));
   }

@@ -31,7 +31,7 @@ std::string Layout::text() const {
   add("pp", pipeline);
   add("v", chunks);
   add("dp", data);
-  add("zero", zero + (zero == 1 ? 1 : 0));
+  if (zero > 0) text += "zero " + std::to_string(zero) + ", ";
   return text + "B " + std::to_string(micro_batch) + " x " + std::to_string(micro_batches);
 }
 
