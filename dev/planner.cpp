@@ -160,7 +160,7 @@ Machine print_v100(const std::vector<PublishedTable>& tables) {
   return slower;
 }
 
-// Writes `file`.json, whose constants are those of `start`.json but for the fitted ones.
+// Writes `file`.json, with the constants of `start`.json and the fitted ones.
 void write_machine(const std::filesystem::path& folder, const std::string& file, Machine machine,
                    const std::string& start, const FittedConstants& fitted,
                    const std::string& origin) {

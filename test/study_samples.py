@@ -78,6 +78,10 @@ class FakeRunner(runs.Runner):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         words = list(spec.flags)
+        if spec.side == "plan" and "--plan" in words:
+            (folder / "plan.txt").write_text("plan of ranks\n", encoding="utf-8")
+            (folder / "plan.json").write_text(json.dumps(planned_layouts(words)), encoding="utf-8")
+            return Usage(0.1, 1.0, None), None
         if spec.side == "plan":
             (folder / "plan.txt").write_text(planned_text(words), encoding="utf-8")
             if "--dump-schedule" in words:
@@ -151,6 +155,16 @@ def planned_text(words):
     ranks = f"ranks 0 to {n - 1}, each:\n" if n > 1 else "rank 0:\n"
     return f"model: {P} parameters, bf16\n" + ranks + lines(sizes) \
         + ("each rank sends per step:\n" + lines(sent) if n > 1 else "")
+
+
+def planned_layouts(words):
+    """What --plan writes: a step takes a second for 8 sequences of a data rank, and a tenth more per doubling of ranks."""
+    value = dict(zip(words, words[1:]))
+    ranks = int(value["--ranks"])
+    data = ranks // int(value["--tp"])
+    seconds = int(value["--total-batch-tokens"]) / 8192 / data * (1 + 0.1 * (ranks.bit_length() - 1))
+    return {"layouts": [{"status": "fits", "step_ms": 1000 * seconds, "bytes": 2 ** 34, "flags": "--tp " + value["--tp"],
+                         "tokens_per_s": int(value["--total-batch-tokens"]) / seconds}]}
 
 
 def make_study(folder, peers="", **planted):

@@ -15,7 +15,7 @@ from study_samples import rows_of, run_experiment
 
 from measured_programs import RunError
 from studies import plans, tables
-from studies.experiments import gpt2_weights, scaling, strategies, zero
+from studies.experiments import gpt2_weights, megatron, scaling, strategies, zero
 from studies.inputs import Shape
 
 # The output of --dry-run --ranks 2 --zero 2 --layers 4 --heads 4 --channels 128 --context 64 --vocab-size 4097.
@@ -84,6 +84,17 @@ def test_weak_scaling_keeps_the_batch_of_a_rank(folder):
     expect([(row.cells["ranks"], row.cells["batch"]) for row in times.rows[:3]] == [(1, 32), (2, 64), (4, 128)], "batches")
     two = rows_of(times, ranks=2, batch=64)[0]
     expect(abs(two.cells["efficiency"] - 66 / 76) < 1e-9, f"{two.cells['efficiency']}")
+
+
+def test_predicted_shares_stand_next_to_published_ones(folder):
+    _, _, (tensor, data, strong, methods) = run_experiment(folder, "megatron")
+    eight = rows_of(tensor, ranks=8)[0]
+    expect(eight.evidence == "simulated" and eight.cells["published"] == 77, f"{eight}")
+    one, rates = megatron.published("V100, tensor")[0], [row.cells["rate"] for row in tensor.rows]
+    expect(abs(rates[0] - one.flops() / 1e12) < 1e-9 and eight.cells["share"] == 100 * rates[3] / rates[0], rates)
+    expect([row.cells["ranks"] for row in data.rows] == [64, 128, 256, 512], "GPUs")
+    expect(abs(rows_of(strong, ranks=128)[0].cells["speedup"] - 2 * 1.6 / 1.7) < 1e-9, f"{strong.rows}")
+    expect(len(methods.rows) == 24 and all(row.cells["memory"] == 16 for row in methods.rows), "every method and size")
 
 
 # ---- strategies ------------------------------------------------------------------------------

@@ -116,8 +116,9 @@ class Runner:
         return [str(word).replace("{run}", str(folder)) for word in spec.flags]
 
     def _plan(self, spec, folder):
-        """Writes plan.txt."""
-        command = [program("train_gpt2"), *self._words(spec, folder), "--dry-run"]
+        """Writes plan.txt: of one layout, or with --plan of several."""
+        dry_run = [] if "--plan" in spec.flags else ["--dry-run"]
+        command = [program("train_gpt2"), *self._words(spec, folder), *dry_run]
         ranks = [] if "--ranks" in spec.flags else ["--ranks", spec.ranks]
         return execute([*command, *ranks], folder / "output.txt", folder / "plan.txt")
 

@@ -30,7 +30,7 @@ def peer_side(output, folder, name, *more):
 TRAINING_FILES = [PEERS / name for name in ("train_pytorch.py", "gpt2.py", "windows.py", "files.py", "token_files.py")]
 SIDES = {
     "ours": Side("log.jsonl", "train_gpt2"),
-    "plan": Side("plan.txt", "train_gpt2"),     # --dry-run of ours, without a run
+    "plan": Side("plan.txt", "train_gpt2"),     # --dry-run or --plan of ours, without a run
     "infer": Side("stdout.txt", "infer_gpt2"),  # a command of ours, such as bench
     "pytorch": peer_side("log.jsonl", PEERS, "train_distributed.py", *TRAINING_FILES),
     "transformers": peer_side("peer.json", SENTIMENT, "peers.py", SENTIMENT / "data.py", SENTIMENT / "metrics.py",
