@@ -58,10 +58,7 @@ double median_error(const PublishedTable& table, const std::vector<Machine>& mac
 TEST_SUITE("planner") {
   TEST_CASE("fits to halves of measured steps predict the other halves and published figures") {
     const std::filesystem::path csv = measured_folder() / "ground_truth_multi.csv";
-    if (!std::filesystem::exists(csv)) {
-      MESSAGE("skipped: no " << csv.string());
-      return;
-    }
+    if (!std::filesystem::exists(csv)) return skip("no " + csv.string());
     const MeasuredSteps steps(csv);
     CHECK(steps.size() == 109);
     const Software software = software_called("megatron-2021");
