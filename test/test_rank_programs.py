@@ -267,7 +267,7 @@ def test_a_log_that_cannot_be_written_ends_all_ranks_after_a_save(program):
 
 def test_wrong_flags_are_reported_once(program):
     for arguments, text in ((["--stepz", 3], "--stepz"), (["--zero", 4], "--zero"),
-                            (["--ranks", 4], "--ranks is for --dry-run and --print-mesh")):
+                            (["--ranks", 4], "--ranks is for --dry-run, --plan and --print-mesh")):
         messages = mpirun(program, 3, *TRAIN, *arguments, code=2)[1]
         expect(messages.count("train_gpt2: ") == 1 and text in messages, messages)
     messages = mpirun(program, 4, *TRAIN, "--shard-group", 3, code=2)[1]
