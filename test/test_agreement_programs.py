@@ -108,13 +108,10 @@ def without(flag, arguments):
 
 def needed_flags(row, rows):
     """The flags that a row needs, and those that these need."""
-    by_name = {other["flag"]: other for other in rows}
-    needed, new = set(), {row["flag"]}
-    while new:  # two flags can need each other
-        names = {name for flag in new if flag in by_name
-                 for name in (*by_name[flag]["needs"], *NEEDED.get(flag, []))}
-        new = names - needed - {row["flag"]}
-        needed |= new
+    needed = {*row["needs"], *NEEDED.get(row["flag"], [])}
+    for other in rows:
+        if other["flag"] in needed:
+            needed |= needed_flags(other, rows)
     return needed
 
 
@@ -125,9 +122,12 @@ def excluded_flags(row, rows):
 
 def groups_of(rows):
     """The rows in groups that may be given together, on one rank and not on the others."""
+    def excluded_by(flags):
+        return {name for other in rows if other["flag"] in flags for name in excluded_flags(other, rows)}
+
     def fit(row, other):
         flags = [{one["flag"], *needed_flags(one, rows)} for one in (row, other)]
-        return (not flags[0] & excluded_flags(other, rows) and not flags[1] & excluded_flags(row, rows)
+        return (not flags[0] & excluded_by(flags[1])
                 and row["flag"] not in flags[1] and other["flag"] not in flags[0])
 
     groups = []

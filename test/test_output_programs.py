@@ -34,7 +34,7 @@ COMMON = [["--help"], ["--help-json"], ["--version"]]
 # The results that each program prints on stdout.
 STDOUT = {
     "train_gpt2": [*COMMON, ["--dry-run", "--ranks", 2], ["--print-mesh", "--ranks", 2],
-                   [*EVALUATION, "--val", "text.txt"], [*EVALUATION, "--eval", "perplexity:text.txt"],
+                   ["--plan", *SMALL, "--ranks", 2], [*EVALUATION, "--val", "text.txt"], [*EVALUATION, "--eval", "perplexity:text.txt"],
                    [*RUN, "--eval", "perplexity:text.txt"], CLASSIFY],
     "infer_gpt2": [*COMMON, *([*MODEL, "-n", 2, *form] for form in (
                        ["-p", "a"], ["--no-stream"], ["--display-prompt"], ["--json"], ["--jsonl"], ["--samples", 2],
@@ -56,7 +56,8 @@ FILES = {
         ([*RUN, "--offload", "optimizer=scratch"], "scratch", []),
         ([*RUN, "--out", "ckpt"], "step_000002", ["ckpt/step_000002/manifest.json"]),
         *((["--dry-run", *SMALL, "--pp", 2, "--grad-accum", 2, "--ranks", 2, "--dump-schedule", plan], plan, [plan])
-          for plan in ("plan.csv", "plan.html", "plan.json"))],
+          for plan in ("plan.csv", "plan.html", "plan.json")),
+        *((["--plan", *SMALL, "--ranks", 2, "--plan-out", name], name, [name]) for name in ("all.csv", "all.json"))],
     "infer_gpt2": [(["perplexity", "text.txt", *MODEL, "--limit", 2, "--save-log", "base.log"], "base.log", ["base.log"]),
                    (["quantize", "model", "int8", "--quant", "w8"], "int8", ["int8"]),
                    (["merge", *ADAPTER, "merged"], "merged", ["merged"])],
@@ -71,7 +72,7 @@ FILES = {
 
 # Flags and words whose files are read, or are no results.
 INPUT_FLAGS = {"--train", "--val", "--test", "--classes", "--tokenizer", "--init-from", "--pp-schedule", "--eval", "--model", "--file",
-               "--adapter", "--prompts", "--calibrate", "--base", "--base-log", "inputs"}
+               "--adapter", "--prompts", "--calibrate", "--base", "--base-log", "inputs", "--machine", "--software"}
 CACHE_FLAGS = {"--cache-dir"}
 CALLS_FOR_SPACE = {"write", "open", "openat", "fallocate", "fsync", "mkdir", "rename", "renameat2"}
 

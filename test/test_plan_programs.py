@@ -89,9 +89,9 @@ def test_large_clusters_are_planned(program):
 def test_mistakes_are_named(program):
     program.fails(*PLAN[:-1], "h300", phrases=["no machine is called 'h300'", "a100, a100-sheet, h100, h200, v100, v100-2019"])
     program.fails(*PLAN, "--software", "x", phrases=["no software is called 'x'", "llmc, megatron-2019"])
-    program.fails(*MODEL, "--plan", phrases=["--plan needs --machine"], code=2)
+    program.fails(*MODEL, "--machine", "h100", phrases=["--machine needs --plan"], code=2)
     program.fails(*MODEL, "--top", 3, phrases=["--top needs --plan"], code=2)
-    program.fails(*PLAN, "--dry-run", phrases=["--dry-run plans one layout, --plan compares all"], code=2)
+    program.fails(*PLAN, "--dry-run", phrases=["--plan and --dry-run exclude each other"], code=2)
     program.fails(*PLAN, "--plan-out", "x.txt", phrases=["'x.txt' does not end in .csv or .json"], code=2)
     program.fails(*PLAN, "--ranks", 4, "--total-batch-tokens", 100, phrases=["--total-batch-tokens"])
     program.fails(*PLAN, "--ranks", 4, "--gpu-memory", 2.001, phrases=["no layout of 4 ranks fits"])

@@ -224,13 +224,14 @@ Settings<TrainProgram> plan_rows() {
        .help = "predict the step time of all layouts of --ranks ranks on --machine, print the "
                "fastest that fit with their memory, and exit; flags of the layout that are typed "
                "stay; no text is read",
-       .required_flags = {"--machine"},
+       .excluded_flags = {"--dry-run"},
        .on_resume = OnResume::process},
       {.flag = "--machine",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.machine); },
        .unit = "NAME|FILE.json",
        .help = "machine of --plan: v100, a100, h100 or h200 of scripts/machines, or a file with "
                "the same constants",
+       .fallback = SettingValue("h100"),
        .required_flags = {"--plan"},
        .on_resume = OnResume::process},
       {.flag = "--software",
@@ -243,7 +244,7 @@ Settings<TrainProgram> plan_rows() {
        .on_resume = OnResume::process},
       {.flag = "--top",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.top); },
-       .unit = "LAYOUTS",
+       .unit = "N",
        .help = "number of layouts that --plan ranks",
        .fallback = 10,
        .range = between(1, 10000),

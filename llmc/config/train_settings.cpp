@@ -68,9 +68,6 @@ std::string TrainProgram::contradiction(const Request& request) {
   const auto& ranks = request.ranks;
   const bool plans = ranks.dry_run.value_or(false) || ranks.plan.value_or(false);
   if (ranks.gpu_memory && !plans) return "--gpu-memory needs --dry-run or --plan";
-  if (ranks.dry_run.value_or(false) && ranks.plan.value_or(false)) {
-    return "--dry-run plans one layout, --plan compares all: give one of them";
-  }
   if (!ranks.ranks || plans || ranks.print_mesh.value_or(false)) return {};
   const std::string number = std::to_string(*ranks.ranks);
   return "--ranks is for --dry-run, --plan and --print-mesh; scripts/run.sh -np " + number +
