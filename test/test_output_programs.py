@@ -33,9 +33,8 @@ COMMON = [["--help"], ["--help-json"], ["--version"]]
 
 # The results that each program prints on stdout.
 STDOUT = {
-    "train_gpt2": [*COMMON, ["--dry-run", "--ranks", 2], ["--print-mesh", "--ranks", 2],
-                   ["--plan", *SMALL, "--ranks", 2], [*EVALUATION, "--val", "text.txt"], CLASSIFY,
-                   *([*words, "--eval", "perplexity:text.txt"] for words in (EVALUATION, RUN))],
+    "train_gpt2": [*COMMON, *([flag, *SMALL, "--ranks", 2] for flag in ("--dry-run", "--print-mesh", "--plan")), CLASSIFY,
+                   [*EVALUATION, "--val", "text.txt"], *([*run, "--eval", "perplexity:text.txt"] for run in (EVALUATION, RUN))],
     "infer_gpt2": [*COMMON, *([*MODEL, "-n", 2, *form] for form in (
                        ["-p", "a"], ["--no-stream"], ["--display-prompt"], ["--json"], ["--jsonl"], ["--samples", 2],
                        ["--prompts", "prompts.txt"], ["--prompts", "prompts.txt", "--jsonl"], ["-i"])),
