@@ -134,8 +134,9 @@ TEST_CASE("a trace has the calls of the last step, inside each other") {
   for (const llmc::Json& event : trace["traceEvents"]) {
     if (event["ph"].text() != "X") continue;
     CHECK(event["name"].text() == calls[boxes].name);
-    CHECK(event["ts"].number() == 1000 * calls[boxes].begin);
-    CHECK(event["dur"].number() == 1000 * (calls[boxes].end - calls[boxes].begin));
+    const double begin = event["ts"].number(), end = begin + event["dur"].number();
+    CHECK(std::abs(begin - 1000 * calls[boxes].begin) < 0.001);
+    CHECK(std::abs(end - 1000 * calls[boxes].end) < 0.001);
     ++boxes;
   }
   CHECK(boxes == calls.size());
