@@ -119,6 +119,8 @@ class RunRanks {
     if (control_ && dynamic_cast<const PeerError*>(&error) != nullptr) {
       control_->wait_for_loss(std::chrono::seconds(2));
     }
+    // The first rank that ends is no loss for the others, which have the same error.
+    if (control_ && is_common) control_->leave(exit_code, "");
     const bool is_first = (!is_common || process_.rank == 0) && report_.begin();
     const std::optional<int> reported = is_first ? std::nullopt : report_.wait();
     if (!reported) {
