@@ -87,7 +87,10 @@ def test_weak_scaling_keeps_the_batch_of_a_rank(folder):
 
 
 def test_predicted_shares_stand_next_to_published_ones(folder):
-    _, _, (tensor, data, strong, methods) = run_experiment(folder, "megatron")
+    study, plan, (tensor, data, strong, methods) = run_experiment(folder, "megatron")
+    expect(plan["facts"]["published"]["tensor"][3][-1] == 77, "tables need no other file")
+    runs = megatron.Megatron().plan(study, plan["facts"], None)
+    expect(all(len(run.inputs) == 2 for run in runs), "a run is made again if the constants of a machine or a program change")
     eight = rows_of(tensor, ranks=8)[0]
     expect(eight.evidence == "simulated" and eight.cells["published"] == 77, f"{eight}")
     one, rates = megatron.published("V100, tensor")[0], [row.cells["rate"] for row in tensor.rows]

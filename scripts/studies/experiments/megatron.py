@@ -6,13 +6,15 @@ from typing import NamedTuple
 from measured_programs import ROOT
 from studies.budget import shrunk_sizes
 from studies.experiment import Experiment
-from studies.experiments.common import plan_run
+from studies.experiments.common import hashed, plan_run
 from studies.figures import Curve, Curves
 from studies.tables import Column, Row, Table
 
 MACHINES = ROOT / "scripts/machines"
-OLD = ("--machine", "v100-2019", "--software", "megatron-2019")
+OLD = ("v100-2019", "megatron-2019")   # machine and software
+OURS = ("h100", "llmc")
 MICRO_BATCH, STRONG_BATCH, STRONG_RANKS = 8, 512, (64, 128, 256, 512)
+KINDS = ("tensor", "tensor and data")       # of published tables
 ANY_MEMORY = ("--gpu-memory", 1_000_000)   # of programs whose memory is not ours
 METHOD_RANKS, METHOD_BATCH = (8, 64, 512, 4608), 4608
 METHOD_MODELS = {"megatron-1.2b": "1.2 billion", "megatron-8.3b": "8.3 billion"}
@@ -45,18 +47,21 @@ def published(name):
     return [Published(row["billion"], row["layers"], row["channels"], row["tensor"], row["ranks"], row["value"]) for row in rows]
 
 
-def layouts_run(name, model, T, batch, ranks, flags):
-    """A --plan of one layout, or of those that the flags leave open."""
-    return plan_run(name, ("--plan", "--model", model, "--vocab-size", 50257, "--seq-len", T, "--context", T, "--dtype", "bf16",
-                           "--total-batch-tokens", batch * T, "--ranks", ranks, "--top", 1, *flags, "--plan-out",
-                           "{run}/plan.json"))
+def layouts_run(study, name, files, model, T, batch, ranks, flags):
+    """A --plan of one layout, or of those that the flags leave open. `files`: machine and software."""
+    machine, software = MACHINES / f"{files[0]}.json", MACHINES / "software" / f"{files[1]}.json"
+    run = plan_run(name, ("--plan", "--machine", machine, "--software", software, "--model", model, "--vocab-size", 50257, "--seq-len", T, "--context", T, "--dtype", "bf16",
+                          "--total-batch-tokens", batch * T, "--ranks", ranks, "--top", 1, *flags, "--plan-out",
+                          "{run}/plan.json"))
+    return run._replace(inputs=(hashed(study, machine), hashed(study, software)))
 
 
-def old_run(name, model, tensor, ranks, batch):
+def old_run(study, name, model, tensor, ranks, batch):
     """Megatron-LM of 2019: one micro-batch per data rank as long as the batch allows it."""
     micro = min(MICRO_BATCH, batch * tensor // ranks)
-    return layouts_run(name, model, 1024, batch, ranks, (*OLD, *ANY_MEMORY, "--tp", tensor, "--pp", 1, "--zero", 0, "--batch-size",
-                                                         micro, "--recompute", "full", "--sequence-parallel=false"))
+    return layouts_run(study, name, OLD, model, 1024, batch, ranks,
+                       (*ANY_MEMORY, "--tp", tensor, "--pp", 1, "--zero", 0, "--batch-size", micro, "--recompute", "full",
+                        "--sequence-parallel=false"))
 
 
 def fastest(results, name):
@@ -75,23 +80,26 @@ class Megatron(Experiment):
         return []
 
     def facts(self, study):
-        return {"machines": {path.stem: path.read_text(encoding="utf-8") for path in (MACHINES / "h100.json", MACHINES /
-                                                                                     "v100-2019.json")}}
+        return {"published": {kind: published(f"V100, {kind}") for kind in KINDS}}
 
     def sizes(self, study, facts):
         return shrunk_sizes([1], [("all",)], 1)
 
     def plan(self, study, facts, size):
         runs = []
-        for kind in ("tensor", "tensor and data"):
-            for row in published(f"V100, {kind}"):
-                runs.append(old_run(self.old_name(row), row.model(), row.tensor, row.ranks, MICRO_BATCH * row.ranks // row.tensor))
-        runs += [old_run(f"megatron-strong-{ranks}", "megatron-8.3b", 8, ranks, STRONG_BATCH) for ranks in STRONG_RANKS]
+        for kind in KINDS:
+            for row in self.rows(facts, kind):
+                runs.append(old_run(study, self.old_name(row), row.model(), row.tensor, row.ranks, MICRO_BATCH * row.ranks // row.tensor))
+        runs += [old_run(study, f"megatron-strong-{ranks}", "megatron-8.3b", 8, ranks, STRONG_BATCH) for ranks in STRONG_RANKS]
         for model in METHOD_MODELS:
             for ranks in METHOD_RANKS:
-                runs += [layouts_run(self.method_name(model, method, ranks), model, 1024, METHOD_BATCH, ranks,
-                                     ("--machine", "h100", *flags)) for method, flags in METHODS.items()]
+                runs += [layouts_run(study, self.method_name(model, method, ranks), OURS, model, 1024, METHOD_BATCH, ranks, flags)
+                         for method, flags in METHODS.items()]
         return runs
+
+    @staticmethod
+    def rows(facts, kind):
+        return [Published(*row) for row in facts["published"][kind]]
 
     @staticmethod
     def old_name(row):
@@ -108,10 +116,10 @@ class Megatron(Experiment):
         layout = fastest(results, self.old_name(row))
         return None if layout is None else row.flops() / (1e9 * layout["step_ms"]) / row.ranks
 
-    def share_table(self, results, kind, title):
-        one = self.rate(results, published("V100, tensor")[0])
+    def share_table(self, facts, results, kind, title):
+        one = self.rate(results, self.rows(facts, "tensor")[0])
         rows = []
-        for row in published(f"V100, {kind}"):
+        for row in self.rows(facts, kind):
             rate = self.rate(results, row)
             share = None if not rate or not one else 100 * rate / one
             rows.append(results.row(self.old_name(row), {
@@ -158,8 +166,8 @@ class Megatron(Experiment):
                              "step. Memory is what the allocator would reserve."])
 
     def tables(self, facts, results):
-        return [self.share_table(results, "tensor", "Weak scaling by tensor parallelism"),
-                self.share_table(results, "tensor and data", "Weak scaling by tensor and data parallelism"),
+        return [self.share_table(facts, results, "tensor", "Weak scaling by tensor parallelism"),
+                self.share_table(facts, results, "tensor and data", "Weak scaling by tensor and data parallelism"),
                 self.strong_table(results), self.method_table(results)]
 
     def figures(self, facts, results, tables):
