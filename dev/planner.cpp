@@ -27,13 +27,6 @@ namespace {
 const std::filesystem::path kMachines = "scripts/machines";
 constexpr double kMisfit = 0.15;
 
-Machine machine_called(const std::string& name) {
-  return read_machine(kMachines / (name + ".json"));
-}
-Software software_called(const std::string& name) {
-  return read_software(kMachines / "software" / (name + ".json"));
-}
-
 PredictSeconds seconds_of(StepPredictor& predictor) {
   return [&predictor](const RunOfTable& run) {
     return predictor.predict(run.model, run.layout).total;
@@ -121,11 +114,7 @@ void print_fits(const PublishedTable& table, const std::vector<Machine>& fits,
 
 void print_zero(const PublishedTable& table, const Machine& machine, const Software& software) {
   const PublishedRow& row = table.rows[1];
-  const auto rate = [&](const Machine& changed) {
-    StepPredictor predictor(changed, software);
-    return predicted_teraflops(row, predictor);
-  };
-  const Machine fitted = fit_constant(machine, &Machine::network_bandwidth, rate, row.value);
+  const Machine fitted = fit_rate(machine, &Machine::network_bandwidth, software, row, row.value);
   std::printf(
       "\none constant, the bandwidth of a node, fitted to %.1f billion on %d GPUs: %.1f GB/s",
       row.billion, row.layout.ranks(), 1e-9 * fitted.network_bandwidth);
@@ -141,17 +130,14 @@ void print_zero(const PublishedTable& table, const Machine& machine, const Softw
 // The DGX-2H on which Megatron-LM of 2019 ran.
 Machine print_v100(const std::vector<PublishedTable>& tables) {
   const PublishedTable& saturation = table_called(tables, "V100, saturation");
-  const Software fused = software_called(saturation.software);
-  const Machine machine = fit_saturation(machine_called("v100"), fused, saturation);
+  const Software fused = read_software(saturation.software);
+  const Machine machine = fit_saturation(read_machine("v100"), fused, saturation);
   print_table(saturation, StepPredictor(machine, fused));
-  const Software software = software_called("megatron-2019");
+  const Software software = read_software("megatron-2019");
   const PublishedTable& tensor = table_called(tables, "V100, tensor");
   constexpr double kOneGpu = 39;
-  const auto rate = [&](const Machine& changed) {
-    StepPredictor predictor(changed, software);
-    return predicted_teraflops(tensor.rows[0], predictor);
-  };
-  const Machine slower = fit_constant(machine, &Machine::product_rate, rate, kOneGpu);
+  const Machine slower =
+      fit_rate(machine, &Machine::product_rate, software, tensor.rows[0], kOneGpu);
   std::printf("\nrate of products such that one GPU has %.0f TFLOP/s: %.3f of the peak", kOneGpu,
               slower.product_rate);
   print_table(tensor, StepPredictor(slower, software), kOneGpu);
@@ -177,9 +163,9 @@ void write_machine(const std::filesystem::path& folder, const std::string& file,
 }
 
 void check(const std::filesystem::path& vtrain, const std::string& output) {
-  const Software software = software_called("megatron-2021");
+  const Software software = read_software("megatron-2021");
   const MeasuredSteps multi(vtrain / "ground_truth_multi.csv");
-  const std::vector<Machine> fits = fit_halves(machine_called("a100-sheet"), software, multi);
+  const std::vector<Machine> fits = fit_halves(read_machine("a100-sheet"), software, multi);
   Machine median = median_machine(fits);
   median.name = "DGX A100 (80 GB)";
   print_halves(multi, fits, software);
@@ -192,11 +178,11 @@ void check(const std::filesystem::path& vtrain, const std::string& output) {
     print_table(table_called(tables, name), StepPredictor(median, software));
     print_fits(table_called(tables, name), fits, software);
   }
-  print_zero(table_called(tables, "ZeRO-3"), median, software_called("deepspeed-zero3"));
+  print_zero(table_called(tables, "ZeRO-3"), median, read_software("deepspeed-zero3"));
   Machine v100 = print_v100(tables);
   v100.name += ", as fast as Megatron-LM of 2019";
   print_table(table_called(tables, "H100"),
-              StepPredictor(machine_called("h100"), software_called("megatron-2024")));
+              StepPredictor(read_machine("h100"), read_software("megatron-2024")));
   if (output.empty()) return;
   write_machine(output, "a100", median, "a100-sheet", fitted_constants(),
                 "median of fits to six random halves of 109 steps of Megatron-DeepSpeed (vTrain), "

@@ -30,13 +30,6 @@ std::filesystem::path measured_folder() {
   return std::filesystem::path(data != nullptr ? data : "../shared/data") / "vtrain";
 }
 
-Machine machine_called(const std::string& name) {
-  return read_machine(plan_file(name, "machine"));
-}
-Software software_called(const std::string& name) {
-  return read_software(plan_file(name, "software"));
-}
-
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
@@ -47,7 +40,7 @@ double median(std::vector<double> values) {
 double median_error(const PublishedTable& table, const std::vector<Machine>& machines) {
   std::vector<double> errors;
   for (const Machine& machine : machines) {
-    StepPredictor predictor(machine, software_called(table.software));
+    StepPredictor predictor(machine, read_software(table.software));
     errors.push_back(mean_error(table, predicted_values(table, predictor)));
   }
   return median(errors);
@@ -61,8 +54,8 @@ TEST_SUITE("planner") {
     if (!std::filesystem::exists(csv)) return skip("no " + csv.string());
     const MeasuredSteps steps(csv);
     CHECK(steps.size() == 109);
-    const Software software = software_called("megatron-2021");
-    const std::vector<Machine> fits = fit_halves(machine_called("a100-sheet"), software, steps);
+    const Software software = read_software("megatron-2021");
+    const std::vector<Machine> fits = fit_halves(read_machine("a100-sheet"), software, steps);
     REQUIRE(fits.size() == 6);
     double sum = 0;
     for (std::size_t seed = 0; seed < fits.size(); ++seed) {
@@ -87,7 +80,7 @@ TEST_SUITE("planner") {
     // The goal is 5%; 5.6% is reached (dev/results/planner.md).
     CHECK(median_error(table_called(tables, "tensor, pipeline and data"), fits) <= 0.06);
     // The file of the A100 has the medians of these fits.
-    const Machine machine = machine_called("a100"), fitted = median_machine(fits);
+    const Machine machine = read_machine("a100"), fitted = median_machine(fits);
     for (const auto constant : fitted_constants()) {
       CHECK(std::abs(machine.*constant / (fitted.*constant) - 1) <= 1e-6);
     }
@@ -110,16 +103,12 @@ TEST_SUITE("planner") {
   TEST_CASE("ZeRO-3 with one fitted bandwidth") {
     const auto tables = read_published(kMachines / "published.json");
     const PublishedTable& table = table_called(tables, "ZeRO-3");
-    const Software software = software_called(table.software);
+    const Software software = read_software(table.software);
     const PublishedRow& row = table.rows[1];
     CHECK(row.billion == 174.6);
     CHECK(row.layout.ranks() == 768);
-    const auto rate = [&](const Machine& machine) {
-      StepPredictor predictor(machine, software);
-      return predicted_teraflops(row, predictor);
-    };
     StepPredictor predictor(
-        fit_constant(machine_called("a100"), &Machine::network_bandwidth, rate, row.value),
+        fit_rate(read_machine("a100"), &Machine::network_bandwidth, software, row, row.value),
         software);
     const std::vector<double> values = predicted_values(table, predictor);
     CHECK(std::abs(values[1] / row.value - 1) <= 1e-6);
@@ -134,14 +123,11 @@ TEST_SUITE("planner") {
     const auto tables = read_published(kMachines / "published.json");
     const PublishedTable& saturation = table_called(tables, "V100, saturation");
     const Machine machine =
-        fit_saturation(machine_called("v100"), software_called(saturation.software), saturation);
-    const Software software = software_called("megatron-2019");
+        fit_saturation(read_machine("v100"), read_software(saturation.software), saturation);
+    const Software software = read_software("megatron-2019");
     const PublishedTable& tensor = table_called(tables, "V100, tensor");
-    const auto rate = [&](const Machine& changed) {
-      StepPredictor predictor(changed, software);
-      return predicted_teraflops(tensor.rows[0], predictor);
-    };
-    StepPredictor predictor(fit_constant(machine, &Machine::product_rate, rate, 39), software);
+    StepPredictor predictor(fit_rate(machine, &Machine::product_rate, software, tensor.rows[0], 39),
+                            software);
     const std::vector<double> shares = predicted_values(tensor, predictor, 39);
     const double limits[] = {0.1, 6, 6, 3};
     for (std::size_t row = 0; row < shares.size(); ++row) {
@@ -154,7 +140,7 @@ TEST_SUITE("planner") {
   }
 
   TEST_CASE("a lower bound is one, and parts add up") {
-    StepPredictor predictor(machine_called("h100"), software_called("llmc"));
+    StepPredictor predictor(read_machine("h100"), read_software("llmc"));
     const TimedModel model{.layers = 24, .channels = 1024, .heads = 16};
     Request typed;
     const LayoutSpace space = layout_space(
@@ -196,7 +182,7 @@ TEST_SUITE("planner") {
     const TemporaryDirectory folder;
     const auto file = [&](const std::string& text) {
       write_file(folder.path() / "m.json", text);
-      return complaint([&] { read_machine(folder.path() / "m.json"); });
+      return complaint([&] { read_machine((folder.path() / "m.json").string()); });
     };
     const std::string whole = read_file(kMachines / "h200.json");
     CHECK(file(whole) == "");
@@ -212,7 +198,7 @@ TEST_SUITE("planner") {
                    "m.json: no constant is called layer_stop"));
     CHECK(contains(complaint([] { plan_file("h300", "machine"); }), "no machine is called 'h300'"));
     CHECK(contains(complaint([] { plan_file("h300", "machine"); }), "h100, h200, v100, v100-2019"));
-    CHECK(contains(complaint([&] { read_software(folder.path() / "m.json"); }),
+    CHECK(contains(complaint([&] { read_software((folder.path() / "m.json").string()); }),
                    "is not a software file"));
   }
 }

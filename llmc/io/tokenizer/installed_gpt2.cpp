@@ -6,6 +6,8 @@
 #include <string>
 #include <system_error>
 
+#include "llmc/base/program_folders.h"
+
 namespace llmc {
 
 namespace {
@@ -55,18 +57,8 @@ bool has_vocabulary(const fs::path& directory) {
 }  // namespace
 
 std::vector<fs::path> gpt2_directories() {
-  std::error_code ignored;
-  std::vector<fs::path> roots = {""};
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  if (!program.empty()) {
-    roots.push_back(program);
-    // A build is in build/TARGET of its repository.
-    if (program.parent_path().filename() == "build") {
-      roots.push_back(program.parent_path().parent_path());
-    }
-  }
   std::vector<fs::path> directories;
-  for (const fs::path& root : roots) {
+  for (const fs::path& root : program_folders()) {
     directories.push_back(root / "data" / "gpt2");
     for (const char* size : {"124M", "355M", "774M", "1558M"}) {
       directories.push_back(root / "models" / (std::string("gpt2-") + size));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 
 #include "llmc/plan/fit/minimize.h"
 
@@ -95,15 +96,17 @@ Machine fit_saturation(const Machine& machine, const Software& software,
              });
 }
 
-Machine fit_constant(const Machine& machine, double Machine::*constant,
-                     const std::function<double(const Machine&)>& figure, double target) {
+Machine fit_rate(const Machine& machine, double Machine::*constant, const Software& software,
+                 const PublishedRow& row, double teraflops) {
+  StepPredictor predictor(machine, software);
   Machine low = machine, high = machine;
   low.*constant /= 1e3;
   high.*constant *= 1e3;
   for (int i = 0; i < 60; ++i) {
     Machine middle = machine;
     middle.*constant = std::sqrt(low.*constant * (high.*constant));
-    (figure(middle) < target ? low : high) = middle;
+    predictor.set_machine(middle);
+    (predicted_teraflops(row, predictor) < teraflops ? low : high) = middle;
   }
   return high;
 }

@@ -1,7 +1,6 @@
 // The constants of a machine with which predicted steps have the times that were measured.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "llmc/plan/fit/measured_steps.h"
@@ -34,8 +33,9 @@ Machine median_machine(const std::vector<Machine>& machines);
 Machine fit_saturation(const Machine& machine, const Software& software,
                        const PublishedTable& table);
 
-// The machine whose `constant` is such that figure(machine), which grows with it, is `target`.
-Machine fit_constant(const Machine& machine, double Machine::*constant,
-                     const std::function<double(const Machine&)>& figure, double target);
+// The machine whose `constant`, with which rates grow, is such that a row has this rate of each
+// GPU.
+Machine fit_rate(const Machine& machine, double Machine::*constant, const Software& software,
+                 const PublishedRow& row, double teraflops);
 
 }  // namespace llmc

@@ -1,8 +1,7 @@
 #include "llmc/plan/search/layouts.h"
 
-#include <algorithm>
-#include <functional>
 #include <optional>
+#include <utility>
 
 namespace llmc {
 
@@ -70,7 +69,7 @@ class Space {
       } else if (p > sizes_.layers) {
         refuse(name, "more pipeline ranks than the " + std::to_string(sizes_.layers) + " layers");
       } else if (sizes_.sequences % (left / p) != 0) {
-        refuse(name, dash("", left / p).substr(1) + " data ranks do not divide the " +
+        refuse(name, std::to_string(left / p) + " data ranks do not divide the " +
                          std::to_string(sizes_.sequences) + " sequences of a step");
       } else {
         layout_.pipeline = static_cast<int>(p);
@@ -152,8 +151,9 @@ std::string flags_of(const Layout& layout) {
     text += dash(" --shard-group", layout.shard_ranks);
   }
   text += dash(" --batch-size", layout.micro_batch) + dash(" --grad-accum", layout.micro_batches);
-  if (layout.recompute == Recompute::selective) text += " --recompute selective";
-  if (layout.recompute == Recompute::full) text += " --recompute full";
+  if (layout.recompute != Recompute::none) {
+    text += std::string(" --recompute ") + choice_name(layout.recompute);
+  }
   return text + (layout.offloads_optimizer ? " --offload optimizer" : "");
 }
 

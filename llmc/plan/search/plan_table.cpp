@@ -100,9 +100,7 @@ Json json_of(const PlanResult& result, const PlannedLayout& one) {
   json["shard_group"] = layout.shard_ranks;
   json["batch_size"] = layout.micro_batch;
   json["grad_accum"] = layout.micro_batches;
-  json["recompute"] = layout.recompute == Recompute::none        ? "none"
-                      : layout.recompute == Recompute::selective ? "selective"
-                                                                 : "full";
+  json["recompute"] = choice_name(layout.recompute);
   json["offload"] = layout.offloads_optimizer ? "optimizer" : "none";
   json["step_ms"] = 1e3 * one.time.total;
   json["is_lower_bound"] = one.status == PlanStatus::slower && one.bytes == 0;

@@ -10,7 +10,6 @@
 #include "llmc/plan/search/plan_search.h"
 #include "llmc/plan/search/plan_table.h"
 #include "llmc/plan/search/print_layouts.h"
-#include "llmc/plan/time/plan_file.h"
 
 namespace llmc {
 
@@ -18,8 +17,8 @@ namespace {
 
 // The constants for the dtype of the run.
 StepPredictor predictor_of(const RunConfig& config) {
-  Machine machine = read_machine(plan_file(config.ranks.machine, "machine"));
-  Software software = read_software(plan_file(config.ranks.software, "software"));
+  Machine machine = read_machine(config.ranks.machine);
+  Software software = read_software(config.ranks.software);
   const Dtype dtype = config.precision.dtype;
   software.weight_bytes = static_cast<double>(element_bytes(dtype));
   if (dtype == Dtype::fp32) {

@@ -1,11 +1,12 @@
 #include "llmc/plan/time/machine.h"
 
-#include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
-#include "llmc/base/suggestions.h"
+#include "llmc/plan/time/constants_file.h"
+#include "llmc/plan/time/plan_file.h"
 
 namespace llmc {
 
@@ -38,21 +39,15 @@ const std::vector<MachineConstant>& machine_constants() {
   return constants;
 }
 
-Machine read_machine(const std::filesystem::path& path) {
-  return machine_of_json(parse_json(read_file(path), path.string()), path.string());
-}
-
-Machine machine_of_json(const Json& json, const std::string& source) {
+Machine read_machine(const std::string& name) {
+  const std::filesystem::path path = plan_file(name, "machine");
+  const Json json = parse_json(read_file(path), path.string());
+  const ConstantsFile file(json, "machine", path.string());
   Machine machine;
-  const Json* const name = json.find("machine");
-  const Json* const constants = json.find("constants");
-  require(name != nullptr && name->is_string() && constants != nullptr && constants->is_object(),
-          source + " is not a machine file",
-          "it has \"machine\": a name, and \"constants\": an object");
-  machine.name = name->text();
+  machine.name = file.name();
   for (const MachineConstant& constant : machine_constants()) {
-    const Json* const entry = constants->find(constant.name);
-    const std::string place = source + ": " + constant.name;
+    const Json* const entry = file.find(constant.name);
+    const std::string place = file.place(constant.name);
     if (entry == nullptr && constant.is_optional) continue;
     require(entry != nullptr, place + " is missing");
     const Json* const value = entry->find("value");
@@ -65,11 +60,7 @@ Machine machine_of_json(const Json& json, const std::string& source) {
             place + " is not a positive number");
     machine.*constant.value = number;
   }
-  for (const JsonMember& member : constants->items()) {
-    require(std::ranges::any_of(machine_constants(),
-                                [&](const MachineConstant& c) { return member.key == c.name; }),
-            source + ": no constant is called " + member.key);
-  }
+  file.require_known(machine_constants());
   return machine;
 }
 

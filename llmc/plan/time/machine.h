@@ -2,7 +2,6 @@
 // its origin. scripts/machines/ has some.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -44,9 +43,9 @@ struct MachineConstant {
 };
 const std::vector<MachineConstant>& machine_constants();
 
-// Throws an Error that names the file and the constant if one is missing, unknown or not positive.
-Machine read_machine(const std::filesystem::path& path);
-Machine machine_of_json(const Json& json, const std::string& source);
+// The machine of a name or a file (plan_file.h). Throws an Error that names the file and the
+// constant if one is missing, unknown or not positive.
+Machine read_machine(const std::string& name);
 
 // The JSON of a machine file. `origin_of` each constant.
 Json machine_json(const Machine& machine,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "llmc/base/error.h"
+#include "llmc/base/program_folders.h"
 
 namespace llmc {
 
@@ -15,8 +16,7 @@ namespace fs = std::filesystem;
 // The repository's folder; empty: it was not installed with the program.
 fs::path folder_of(const std::string& kind) {
   std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const fs::path& base : {fs::path("."), program, program.parent_path().parent_path()}) {
+  for (const fs::path& base : program_folders()) {
     fs::path folder = base / "scripts" / "machines";
     if (kind == "software") folder /= "software";
     if (fs::is_directory(folder, ignored)) return folder;

@@ -1,62 +1,63 @@
 #include "llmc/plan/time/software.h"
 
-#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <vector>
 
 #include "llmc/base/error.h"
 #include "llmc/base/file.h"
+#include "llmc/base/json.h"
+#include "llmc/plan/time/constants_file.h"
+#include "llmc/plan/time/plan_file.h"
 
 namespace llmc {
 
+namespace {
+
+// A member of Software, with its name in a file.
+struct SoftwareConstant {
+  const char* name;
+  double Software::*value;
+};
+
 const std::vector<SoftwareConstant>& software_constants() {
   static const std::vector<SoftwareConstant> constants = {
-      {"score_values", "per score of attention and forward pass; 0: on chip",
-       &Software::score_values},
-      {"divided_values", "per token and channel, divided by tensor ranks",
-       &Software::divided_values},
-      {"copied_values", "per token and channel, on each tensor rank", &Software::copied_values},
-      {"logit_values", "per logit, both passes", &Software::logit_values},
-      {"attention_rate", "products of attention, relative to others", &Software::attention_rate},
-      {"weight_bytes", "of a weight or an activation", &Software::weight_bytes},
-      {"gradient_bytes", "of a reduced gradient", &Software::gradient_bytes},
-      {"optimizer_bytes", "per parameter and update", &Software::optimizer_bytes},
-      {"recompute_sums", "all-reduces of a layer that is recomputed in full",
-       &Software::recompute_sums},
-      {"overlaps_messages", "1: messages of a pipeline do not stop their ranks",
-       &Software::overlaps_messages},
-      {"divides_messages", "1: tensor ranks divide a message", &Software::divides_messages},
-      {"overlaps_gradients", "1: a backward pass hides the reduction of gradients",
-       &Software::overlaps_gradients},
-      {"overlaps_gathers", "1: passes hide the gathers of ZeRO-3", &Software::overlaps_gathers},
+      {"score_values", &Software::score_values},
+      {"divided_values", &Software::divided_values},
+      {"copied_values", &Software::copied_values},
+      {"logit_values", &Software::logit_values},
+      {"attention_rate", &Software::attention_rate},
+      {"weight_bytes", &Software::weight_bytes},
+      {"gradient_bytes", &Software::gradient_bytes},
+      {"optimizer_bytes", &Software::optimizer_bytes},
+      {"recompute_sums", &Software::recompute_sums},
+      {"overlaps_messages", &Software::overlaps_messages},
+      {"divides_messages", &Software::divides_messages},
+      {"overlaps_gradients", &Software::overlaps_gradients},
+      {"overlaps_gathers", &Software::overlaps_gathers},
   };
   return constants;
 }
 
-Software read_software(const std::filesystem::path& path) {
-  const std::string source = path.string();
-  const Json json = parse_json(read_file(path), source);
-  const Json* const name = json.find("software");
-  const Json* const constants = json.find("constants");
-  require(name != nullptr && name->is_string() && constants != nullptr && constants->is_object(),
-          source + " is not a software file",
-          "it has \"software\": a name, and \"constants\": an object");
+}  // namespace
+
+Software read_software(const std::string& name) {
+  const std::filesystem::path path = plan_file(name, "software");
+  const Json json = parse_json(read_file(path), path.string());
+  const ConstantsFile file(json, "software", path.string());
   const Json* const accuracy = json.find("accuracy");
-  require(accuracy != nullptr && accuracy->is_string(), source + ": accuracy is not a text");
-  Software software{.name = name->text(), .accuracy = accuracy->text()};
+  require(accuracy != nullptr && accuracy->is_string(), file.place("accuracy") + " is not a text");
+  Software software{.name = file.name(), .accuracy = accuracy->text()};
   for (const SoftwareConstant& constant : software_constants()) {
-    const Json* const entry = constants->find(constant.name);
+    const Json* const entry = file.find(constant.name);
     const Json* const value = entry == nullptr ? nullptr : entry->find("value");
-    const std::string place = source + ": " + constant.name;
+    const std::string place = file.place(constant.name);
     require(value != nullptr && value->is_number(), place + " has no value");
     const double number = value->number();
     require(std::isfinite(number) && number >= 0, place + " is negative");
     software.*constant.value = number;
   }
-  for (const JsonMember& member : constants->items()) {
-    require(std::ranges::any_of(software_constants(),
-                                [&](const SoftwareConstant& c) { return member.key == c.name; }),
-            source + ": no constant is called " + member.key);
-  }
+  file.require_known(software_constants());
   return software;
 }
 

@@ -2,11 +2,7 @@
 // it. scripts/machines/software/ has some.
 #pragma once
 
-#include <filesystem>
 #include <string>
-#include <vector>
-
-#include "llmc/base/json.h"
 
 namespace llmc {
 
@@ -35,15 +31,8 @@ struct Software {
   double overlaps_gradients = 0, overlaps_gathers = 0;
 };
 
-// A member of Software, with its name in a file and its meaning.
-struct SoftwareConstant {
-  const char* name;
-  const char* meaning;
-  double Software::*value;
-};
-const std::vector<SoftwareConstant>& software_constants();
-
-// Throws an Error that names the file and the constant if one is missing, unknown or negative.
-Software read_software(const std::filesystem::path& path);
+// The program of a name or a file (plan_file.h). Throws an Error that names the file and the
+// constant if one is missing, unknown or negative.
+Software read_software(const std::string& name);
 
 }  // namespace llmc

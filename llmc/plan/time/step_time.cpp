@@ -59,13 +59,17 @@ double StepPredictor::scores(const TimedModel& model, const Layout& layout) cons
          bytes / machine_.memory_bandwidth;
 }
 
+// The residual stream of a micro-batch.
+double StepPredictor::activation_bytes(const TimedModel& model, const Layout& layout) const {
+  return software_.weight_bytes * static_cast<double>(layout.micro_batch * model.T) *
+         static_cast<double>(model.channels);
+}
+
 double StepPredictor::tensor_sums(const TimedModel& model, const Layout& layout,
                                   double count) const {
-  const double bytes = software_.weight_bytes * static_cast<double>(layout.micro_batch * model.T) *
-                       static_cast<double>(model.channels);
   const double bandwidth = layout.tensor <= machine_.ranks_per_node ? machine_.node_bandwidth
                                                                     : machine_.tensor_bandwidth;
-  return count * all_reduce(bytes, layout.tensor, bandwidth);
+  return count * all_reduce(activation_bytes(model, layout), layout.tensor, bandwidth);
 }
 
 StepPredictor::PassTime StepPredictor::layer_forward(const TimedModel& model,
@@ -101,10 +105,14 @@ double StepPredictor::head_forward(const TimedModel& model, const Layout& layout
          values_bytes(software_.logit_values / 3) * N * V / machine_.memory_bandwidth;
 }
 
+double StepPredictor::collective_start(int ranks) const {
+  return machine_.collective_start * (1 + std::log2(static_cast<double>(ranks)));
+}
+
 double StepPredictor::all_reduce(double bytes, int ranks, double bandwidth) const {
   if (ranks == 1) return 0;
   const double n = ranks;
-  return machine_.collective_start * (1 + std::log2(n)) + 2 * (n - 1) / n * bytes / bandwidth;
+  return collective_start(ranks) + 2 * (n - 1) / n * bytes / bandwidth;
 }
 
 double StepPredictor::data_bandwidth(const Layout& layout) const {
@@ -113,11 +121,10 @@ double StepPredictor::data_bandwidth(const Layout& layout) const {
 }
 
 double StepPredictor::message(const TimedModel& model, const Layout& layout) const {
-  const double bytes = software_.weight_bytes * static_cast<double>(layout.micro_batch * model.T) *
-                       static_cast<double>(model.channels);
   const double parts =
       software_.divides_messages > 0 || layout.sequence_parallel ? layout.tensor : 1;
-  return machine_.collective_start + bytes / parts / machine_.message_bandwidth;
+  return machine_.collective_start +
+         activation_bytes(model, layout) / parts / machine_.message_bandwidth;
 }
 
 double StepPredictor::rank_parameters(const TimedModel& model, const Layout& layout) const {
@@ -134,9 +141,9 @@ double StepPredictor::data_time(const TimedModel& model, const Layout& layout, d
   }
   if (layout.data == 1) return time;
   const double parameters = rank_parameters(model, layout), n = layout.data;
-  const double start = machine_.collective_start * (1 + std::log2(n));
   const auto ring = [&](double bytes) {
-    return start + (n - 1) / n * bytes * parameters / data_bandwidth(layout);
+    return collective_start(layout.data) +
+           (n - 1) / n * bytes * parameters / data_bandwidth(layout);
   };
   const double gather = ring(software_.weight_bytes), scatter = ring(software_.gradient_bytes);
   const auto m = static_cast<double>(layout.micro_batches);
@@ -157,7 +164,10 @@ double StepPredictor::data_time(const TimedModel& model, const Layout& layout, d
   return time + last + std::max(0.0, reduction - last - last_backward);
 }
 
-const OrderedSchedule& StepPredictor::schedule_of(const PipelineShape& shape) {
+const OrderedSchedule& StepPredictor::schedule_of(const Layout& layout) {
+  const PipelineShape shape{.ranks = layout.pipeline,
+                            .micro_batches = static_cast<int>(layout.micro_batches),
+                            .chunks = layout.chunks};
   const std::tuple key(shape.ranks, shape.micro_batches, shape.chunks);
   const auto known = schedules_.find(key);
   if (known != schedules_.end()) return known->second;
@@ -210,23 +220,13 @@ PassCosts StepPredictor::Passes::costs(double message, bool overlaps) const {
           .overlaps_messages = overlaps};
 }
 
-namespace {
-
-PipelineShape shape_of(const Layout& layout) {
-  return {.ranks = layout.pipeline,
-          .micro_batches = static_cast<int>(layout.micro_batches),
-          .chunks = layout.chunks};
-}
-
-}  // namespace
-
 StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
   const Passes passes = passes_of(model, layout);
   const PassTime& busiest = passes.busiest();
   StepTime time{.compute = busiest.compute, .tensor = busiest.tensor};
   if (layout.pipeline > 1) {
     const PassCosts costs = passes.costs(message(model, layout), software_.overlaps_messages > 0);
-    time.pipeline = schedule_of(shape_of(layout)).duration(costs) - busiest.all();
+    time.pipeline = schedule_of(layout).duration(costs) - busiest.all();
   }
   time.data =
       data_time(model, layout, busiest.all() + time.pipeline, passes.backward.front().all());
@@ -249,12 +249,6 @@ StepTime StepPredictor::lower_bound(const TimedModel& model, const Layout& layou
   time.optimizer = optimizer_time(model, layout);
   time.total = longest + time.optimizer;
   return time;
-}
-
-PipelineTimeline StepPredictor::timeline(const TimedModel& model, const Layout& layout) {
-  const Passes passes = passes_of(model, layout);
-  return schedule_of(shape_of(layout))
-      .timeline(passes.costs(message(model, layout), software_.overlaps_messages > 0));
 }
 
 }  // namespace llmc

@@ -72,16 +72,12 @@ class StepPredictor {
   const Software& software() const { return software_; }
   // Schedules of layouts that were predicted are kept.
   void set_machine(const Machine& machine) { machine_ = machine; }
-  void set_software(const Software& software) { software_ = software; }
 
   StepTime predict(const TimedModel& model, const Layout& layout);
 
   // A time that no step with this layout falls below, without a simulation: `total` is at most that
   // of predict().
   StepTime lower_bound(const TimedModel& model, const Layout& layout) const;
-
-  // The passes of a pipeline of several ranks, in seconds.
-  PipelineTimeline timeline(const TimedModel& model, const Layout& layout);
 
  private:
   // Seconds of a pass: what the rank computes, and its collectives in the tensor group.
@@ -111,6 +107,8 @@ class StepPredictor {
   double head_forward(const TimedModel& model, const Layout& layout) const;
   double tensor_sums(const TimedModel& model, const Layout& layout, double count) const;
 
+  double activation_bytes(const TimedModel& model, const Layout& layout) const;
+  double collective_start(int ranks) const;
   double all_reduce(double bytes, int ranks, double bandwidth) const;
   double data_bandwidth(const Layout& layout) const;
   double message(const TimedModel& model, const Layout& layout) const;
@@ -120,7 +118,7 @@ class StepPredictor {
   double optimizer_time(const TimedModel& model, const Layout& layout) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
 
-  const OrderedSchedule& schedule_of(const PipelineShape& shape);
+  const OrderedSchedule& schedule_of(const Layout& layout);
 
   Machine machine_;
   Software software_;
