@@ -1,4 +1,5 @@
-// The common form of machine and software files: {KIND: a name, "constants": {NAME: {"value": ...}}}.
+// The common form of machine and software files: {KIND: a name, "constants": {NAME: {"value":
+// ...}}}.
 #pragma once
 
 #include <algorithm>
