@@ -34,18 +34,23 @@ struct RankSettings {
   Value<double> tokens;                            // of the whole training; 0: not given
 };
 
-// Returns an error for a value of --dump-schedule, or an empty text.
-inline std::string dump_file_error(const std::string& name) {
-  for (const char* ending : {".csv", ".html", ".json"}) {
+// Returns an error for the name of a file whose ending is none of these, or an empty text.
+inline std::string file_kind_error(const std::string& name,
+                                   const std::vector<std::string>& endings) {
+  std::string list;
+  for (const std::string& ending : endings) {
     if (name.ends_with(ending)) return {};
+    list += (list.empty() ? "" : ending == endings.back() ? " or " : ", ") + ending;
   }
-  return "'" + name + "' does not end in .csv, .html or .json, the kinds of files that it writes";
+  return "'" + name + "' does not end in " + list + ", the kinds of files that it writes";
 }
 
-// Returns an error for a value of --plan-out, or an empty text.
+// The same for values of --dump-schedule and of --plan-out.
+inline std::string dump_file_error(const std::string& name) {
+  return file_kind_error(name, {".csv", ".html", ".json"});
+}
 inline std::string plan_file_error(const std::string& name) {
-  if (name.ends_with(".csv") || name.ends_with(".json")) return {};
-  return "'" + name + "' does not end in .csv or .json, the kinds of files that it writes";
+  return file_kind_error(name, {".csv", ".json"});
 }
 
 // The rows; their texts and rules are in train_rank_settings.cpp.
