@@ -8,39 +8,42 @@
 #include <utility>
 #include <vector>
 
-#include "data/toy_run.h"                      // ToySource: the data of a run without --train
-#include "llmc/base/notice.h"                  // Notice: messages on stderr
-#include "llmc/base/signal_request.h"          // SignalRequest: receives stop signals
-#include "llmc/base/standard_output.h"         // reserve_standard_output
-#include "llmc/comm/launcher.h"                // process_info_from_environment: rank and ranks
-#include "llmc/comm/rank_places.h"             // divide_processors
-#include "llmc/config/command_line.h"          // read_command_line
-#include "llmc/config/compared_settings.h"     // given_values: the flags that ranks compare
-#include "llmc/config/resolve.h"               // resolve: defaults filled in, everything checked
-#include "llmc/config/train_table.h"           // the flags
-#include "llmc/device/select.h"                // select_device: GPU or host
-#include "llmc/models/pretrained.h"            // check_vocabulary: tokenizer and weights agree
-#include "llmc/models/trainable_set.h"         // choose_trainable: frozen parameters
-#include "llmc/plan/plan_text.h"               // print_plan, print_mesh: no run, only its plan
-#include "llmc/plan/schedule_dump.h"           // dump_schedule: --dump-schedule
-#include "llmc/plan/search/print_layouts.h"    // print_layouts: the fastest layouts of a machine
-#include "llmc/train/run/data_source.h"        // choose_source: texts or the toy language
-#include "llmc/train/run/describe_ranks.h"     // describe_ranks: machines, mesh
-#include "llmc/train/run/describe_run.h"       // describe: the first lines of a run
-#include "llmc/train/run/input_agreement.h"    // require_equal_inputs: data, weights, settings
-#include "llmc/train/run/newest_checkpoint.h"  // require_unchanged: files while they are read
-#include "llmc/train/run/rank_output.h"        // RankOutput: only rank 0 prints
-#include "llmc/train/run/recorded_run.h"       // find_recorded_run: the run that --resume continues
-#include "llmc/train/run/run_facts.h"          // facts_of: what is known before the data are read
-#include "llmc/train/run/run_ranks.h"          // RunRanks: the ranks from start to exit code
-#include "llmc/train/run/starting_weights.h"   // starting_weights: of a checkpoint or --init-from
-#include "llmc/train/trainer.h"                // Trainer: memory, steps, evaluation, checkpoints
+#include "data/toy_run.h"                        // ToySource: the data of a run without --train
+#include "llmc/base/notice.h"                    // Notice: messages on stderr
+#include "llmc/base/signal_request.h"            // SignalRequest: receives stop signals
+#include "llmc/base/standard_output.h"           // reserve_standard_output
+#include "llmc/comm/launcher.h"                  // process_info_from_environment: rank and ranks
+#include "llmc/comm/rank_places.h"               // divide_processors
+#include "llmc/config/command_line.h"            // read_command_line
+#include "llmc/config/compared_settings.h"       // given_values: the flags that ranks compare
+#include "llmc/config/resolve.h"                 // resolve: defaults filled in, everything checked
+#include "llmc/config/train_table.h"             // the flags
+#include "llmc/device/select.h"                  // select_device: GPU or host
+#include "llmc/models/pretrained.h"              // check_vocabulary: tokenizer and weights agree
+#include "llmc/models/trainable_set.h"           // choose_trainable: frozen parameters
+#include "llmc/plan/plan_text.h"                 // print_plan, print_mesh: no run, only its plan
+#include "llmc/plan/schedule_dump.h"             // dump_schedule: --dump-schedule
+#include "llmc/plan/search/print_layouts.h"      // print_layouts: the fastest layouts of a machine
+#include "llmc/train/measure/measure_machine.h"  // measure_machine: a machine file
+#include "llmc/train/run/data_source.h"          // choose_source: texts or the toy language
+#include "llmc/train/run/describe_ranks.h"       // describe_ranks: machines, mesh
+#include "llmc/train/run/describe_run.h"         // describe: the first lines of a run
+#include "llmc/train/run/input_agreement.h"      // require_equal_inputs: data, weights, settings
+#include "llmc/train/run/mesh_of_run.h"          // with_mesh_of_run: --mesh auto
+#include "llmc/train/run/newest_checkpoint.h"    // require_unchanged: files while they are read
+#include "llmc/train/run/rank_output.h"          // RankOutput: only rank 0 prints
+#include "llmc/train/run/recorded_run.h"      // find_recorded_run: the run that --resume continues
+#include "llmc/train/run/run_facts.h"         // facts_of: what is known before the data are read
+#include "llmc/train/run/run_ranks.h"         // RunRanks: the ranks from start to exit code
+#include "llmc/train/run/starting_weights.h"  // starting_weights: of a checkpoint or --init-from
+#include "llmc/train/trainer.h"               // Trainer: memory, steps, evaluation, checkpoints
 
 namespace llmc {
 
 void run(Request request, World& world, Control& control) {
   Exchange exchange(world);
   divide_processors(exchange);
+  if (request.ranks.measure_machine) return measure_machine(request, world, exchange);
   const std::optional<RecordedRun> resumed = find_recorded_run(request, exchange);
   require_equal_checkpoints(resumed, exchange);
   std::vector<VerifiedCheckpoint> verified;
@@ -57,6 +60,7 @@ void run(Request request, World& world, Control& control) {
     if (weights) check_vocabulary(weights->name(), weights->shape.vocabulary, source->tokenizer());
   });
   RunFacts facts = facts_of(request, *source, weights, resumed, exchange);
+  request = with_mesh_of_run(request, facts, exchange);
   if (request.ranks.dry_run.value_or(false)) {
     return exchange.together([&] { print_plan(request, facts); });
   }

@@ -70,6 +70,10 @@ enum class SaveMode { sync, async };
 // it skips the update.
 enum class OnNan { stop, skip };
 
+// How ranks divide the model and the batch: as flags and their defaults have it, or as is predicted
+// to be the fastest.
+enum class MeshChoice { flags, automatic };
+
 // Storage of a key-value cache: as the numbers of a model, or as INT8 codes with scales.
 enum class CacheDtype { fp32, bf16, fp16, int8 };
 
@@ -129,6 +133,9 @@ inline constexpr std::array<const char*, 3> choice_names(DocumentFormat::Kind) {
 }
 inline constexpr std::array<const char*, 2> choice_names(BinFormat) {
   return {"llmc", "nanogpt"};
+}
+inline constexpr std::array<const char*, 2> choice_names(MeshChoice) {
+  return {"flags", "auto"};
 }
 inline constexpr std::array<const char*, 4> choice_names(CommChoice) {
   return {"auto", "mpi", "nccl", "tcp"};

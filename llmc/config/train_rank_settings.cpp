@@ -153,6 +153,19 @@ Settings<TrainProgram> zero_rows() {
        .quantity = "shard group",
        .implied_value = [](const Resolution<TrainProgram>& r) { return fitting_shard_group(r); },
        .verify = [](const Resolution<TrainProgram>& r) { return check_shard_group(r); }},
+      {.flag = "--mesh",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.mesh); },
+       .help =
+           "auto: take the layout that fits and is predicted to be the fastest, as --plan does, "
+           "for "
+           "each of --tp, --sequence-parallel, --pp, --pp-chunks, --zero, --shard-group, "
+           "--batch-size, --grad-accum, --recompute and --offload that is not typed; steps keep "
+           "their tokens",
+       .fallback = SettingValue("flags"),
+       .excluded_flags = {"--plan", "--print-mesh"},
+       .on_resume = OnResume::free,
+       .special = {.resume_text = "auto chooses again, for the ranks that there are, and keeps the "
+                                  "tokens of a step"}},
       {.flag = "--comm",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.comm); },
        .help =
@@ -213,10 +226,11 @@ Settings<TrainProgram> plan_rows() {
       {.flag = "--gpu-memory",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.gpu_memory); },
        .unit = "GIB",
-       .help =
-           "memory of the GPU of each rank, of which 2 GiB stay free; --plan uses it instead of "
-           "that of the machine; --dry-run prints whether the run fits, and exits with 1 if "
-           "it does not; without --batch-size, the largest micro-batch that fits is planned",
+       .help = "memory of the GPU of each rank, of which 2 GiB stay free; --plan and --mesh auto "
+               "use it "
+               "instead of that of the machine; --dry-run prints whether the run fits, and exits "
+               "with 1 if "
+               "it does not; without --batch-size, the largest micro-batch that fits is planned",
        .range = between(0.1, 1e6),
        .on_resume = OnResume::process},
       {.flag = "--plan",
@@ -229,10 +243,11 @@ Settings<TrainProgram> plan_rows() {
       {.flag = "--machine",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.machine); },
        .unit = "NAME|FILE.json",
-       .help = "machine of --plan: v100, a100, h100 or h200 of scripts/machines, or a file with "
-               "the same constants",
-       .fallback = SettingValue("h100"),
-       .required_flags = {"--plan"},
+       .help =
+           "machine of --plan and --mesh auto: v100, a100, h100, h200 or cpu of "
+           "scripts/machines, or a file with the same constants, which --measure-machine writes",
+       .fallback = {"h100; with --mesh auto, that of the device",
+                    [](const Resolution<TrainProgram>&) { return SettingValue("h100"); }},
        .on_resume = OnResume::process},
       {.flag = "--software",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.software); },
@@ -265,6 +280,15 @@ Settings<TrainProgram> plan_rows() {
        .required_flags = {"--plan"},
        .on_resume = OnResume::process,
        .check = plan_file_error},
+      {.flag = "--measure-machine",
+       .field = [](auto& s) -> decltype(auto) { return (s.ranks.measure_machine); },
+       .unit = "FILE.json",
+       .help =
+           "measure the devices and links of these ranks with small models in --dtype, for less "
+           "than a minute, write the machine file that --machine reads, and exit",
+       .excluded_flags = {"--plan", "--dry-run", "--print-mesh"},
+       .on_resume = OnResume::process,
+       .check = machine_file_error},
   };
 }
 

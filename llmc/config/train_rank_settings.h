@@ -23,6 +23,7 @@ struct RankSettings {
   Value<std::string> dump_schedule;           // a file; empty: none
   Value<std::int64_t> zero;                   // ZeRO stage
   Value<std::int64_t> shard_group;            // ranks that divide one training state; 0: all
+  Value<MeshChoice> mesh;
   Value<CommChoice> comm;
   Value<double> heartbeat_timeout, comm_timeout;  // seconds
   Value<bool> check_links;                        // measure devices and links before the run
@@ -32,6 +33,7 @@ struct RankSettings {
   Value<std::string> machine, software, plan_out;  // of --plan; names or files
   Value<std::int64_t> top;                         // layouts that --plan ranks
   Value<double> tokens;                            // of the whole training; 0: not given
+  Value<std::string> measure_machine;              // a file; empty: nothing is measured
 };
 
 // Returns an error for the name of a file whose ending is none of these, or an empty text.
@@ -45,12 +47,16 @@ inline std::string file_kind_error(const std::string& name,
   return "'" + name + "' does not end in " + list + ", the kinds of files that it writes";
 }
 
-// The same for values of --dump-schedule and of --plan-out.
+// The same for values of --dump-schedule, and of --plan-out.
 inline std::string dump_file_error(const std::string& name) {
   return file_kind_error(name, {".csv", ".html", ".json"});
 }
 inline std::string plan_file_error(const std::string& name) {
   return file_kind_error(name, {".csv", ".json"});
+}
+// And of --measure-machine.
+inline std::string machine_file_error(const std::string& name) {
+  return file_kind_error(name, {".json"});
 }
 
 // The rows; their texts and rules are in train_rank_settings.cpp.

@@ -67,7 +67,14 @@ DropoutRates RunConfig::dropout_rates() const {
 std::string TrainProgram::contradiction(const Request& request) {
   const auto& ranks = request.ranks;
   const bool plans = ranks.dry_run.value_or(false) || ranks.plan.value_or(false);
-  if (ranks.gpu_memory && !plans) return "--gpu-memory needs --dry-run or --plan";
+  // A resumed run may have recorded --mesh auto.
+  const bool chooses = ranks.mesh == MeshChoice::automatic || request.output.resume.value_or(false);
+  if (ranks.gpu_memory && !plans && !chooses) {
+    return "--gpu-memory needs --dry-run, --plan or --mesh auto";
+  }
+  if (ranks.machine && !ranks.plan.value_or(false) && !chooses) {
+    return "--machine needs --plan or --mesh auto";
+  }
   if (!ranks.ranks || plans || ranks.print_mesh.value_or(false)) return {};
   const std::string number = std::to_string(*ranks.ranks);
   return "--ranks is for --dry-run, --plan and --print-mesh; scripts/run.sh -np " + number +

@@ -57,7 +57,7 @@ template <class T>
 void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
                       Tensor<const std::int32_t, 1> targets, float dloss, std::int64_t V,
                       Stream& stream, const float* dloss_factor) {
-  const ProfileScope scope("classifier", stream);
+  const ProfileScope scope("classifier", stream, memory_traffic(logits, logits));
   const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
   check_classifier("fused_classifier", V, Vp);
   check_shape("losses", losses, {rows});
@@ -70,7 +70,7 @@ void fused_classifier(Tensor<T, 2> logits, Tensor<float, 1> losses,
 template <class T>
 void classifier_loss(Tensor<float, 1> losses, In<T, 2> logits,
                      Tensor<const std::int32_t, 1> targets, std::int64_t V, Stream& stream) {
-  const ProfileScope scope("classifier loss", stream);
+  const ProfileScope scope("classifier loss", stream, memory_traffic(logits));
   const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
   check_classifier("classifier_loss", V, Vp);
   check_shape("losses", losses, {rows});

@@ -85,7 +85,7 @@ template <class T>
 void classifier_statistics(Tensor<float, 2> statistics, In<T, 2> logits,
                            Tensor<const std::int32_t, 1> targets, VocabularySlice slice,
                            Stream& stream) {
-  const ProfileScope scope("classifier statistics", stream);
+  const ProfileScope scope("classifier statistics", stream, memory_traffic(logits));
   const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
   require_vector_rows("classifier_statistics", Vp);
   check_vocabulary_slice("classifier_statistics", slice, Vp);
@@ -111,7 +111,7 @@ void classifier_from_statistics(Tensor<T, 2> logits, Tensor<float, 1> losses,
                                 Tensor<const std::int32_t, 1> targets, In<float, 2> statistics,
                                 float dloss, VocabularySlice slice, Stream& stream,
                                 const float* dloss_factor) {
-  const ProfileScope scope("classifier", stream);
+  const ProfileScope scope("classifier", stream, memory_traffic(logits, logits));
   const std::int64_t rows = logits.shape[0], Vp = logits.shape[1];
   require_vector_rows("classifier_from_statistics", Vp);
   check_vocabulary_slice("classifier_from_statistics", slice, Vp);

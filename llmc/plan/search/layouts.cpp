@@ -83,6 +83,7 @@ class Space {
     const std::int64_t sequences = sizes_.sequences / layout_.data;
     for (const std::int64_t B : chosen(typed_.batch.batch_size, powers_of_two(kMostMicroBatch))) {
       if (sequences % B != 0) continue;
+      if (typed_.batch.grad_accum && sequences / B != *typed_.batch.grad_accum) continue;
       layout_.micro_batch = B;
       layout_.micro_batches = sequences / B;
       add_chunks();
@@ -120,7 +121,7 @@ class Space {
     const std::vector<Recompute> modes = {Recompute::none, Recompute::selective, Recompute::full};
     for (const Recompute mode : chosen(typed_.memory.recompute, modes)) {
       for (const bool offloads : {false, true}) {
-        if (typed_.memory.offload && offloads) continue;
+        if (offloads && (typed_.memory.offload || !sizes_.can_offload)) continue;
         layout_.recompute = mode;
         layout_.offloads_optimizer = offloads;
         layout_.sequence_parallel =
@@ -176,7 +177,7 @@ Request request_of(const Request& typed, const Layout& layout) {
   request.ranks.pp = layout.pipeline;
   if (layout.pipeline > 1) request.ranks.pp_chunks = layout.chunks;
   if (layout.tensor > 1) request.ranks.sequence_parallel = layout.sequence_parallel;
-  request.ranks.zero = layout.zero;
+  if (layout.data > 1 || !typed.ranks.zero) request.ranks.zero = layout.zero;
   if (layout.data > 1) {
     request.ranks.shard_group =
         layout.shard_ranks < layout.data && layout.zero > 0 ? std::int64_t{layout.shard_ranks} : 0;
@@ -185,7 +186,10 @@ Request request_of(const Request& typed, const Layout& layout) {
   request.batch.grad_accum = layout.micro_batches;
   request.batch.total_batch_tokens.reset();
   request.memory.recompute = layout.recompute;
-  if (layout.offloads_optimizer) request.memory.offload = {{"optimizer"}};
+  if (!typed.memory.offload) {
+    request.memory.offload = layout.offloads_optimizer ? std::vector<std::string>{"optimizer"}
+                                                       : std::vector<std::string>{};
+  }
   return request;
 }
 

@@ -27,6 +27,7 @@ struct SpaceSizes {
   std::int64_t ranks = 1, layers = 1, heads = 1;
   std::int64_t sequences = 1;       // of a step, on all ranks
   std::int64_t ranks_per_node = 1;  // tensor groups stay inside a node
+  bool can_offload = true;          // whether the host has memory that the device lacks
 };
 
 // All layouts with the values of the flags that were given, and with sensible values of others:

@@ -40,11 +40,13 @@ class LayoutSearch {
     const std::int64_t T = config.batch.seq_len, sequences = sequences_of_step(T);
     result.tokens_per_step = sequences * T;
     const auto node = static_cast<std::int64_t>(predictor_.machine().ranks_per_node);
-    LayoutSpace space = layout_space(typed_, {.ranks = facts_.ranks,
-                                              .layers = config.shape.layers,
-                                              .heads = config.shape.heads,
-                                              .sequences = sequences,
-                                              .ranks_per_node = node});
+    LayoutSpace space =
+        layout_space(typed_, {.ranks = facts_.ranks,
+                              .layers = config.shape.layers,
+                              .heads = config.shape.heads,
+                              .sequences = sequences,
+                              .ranks_per_node = node,
+                              .can_offload = predictor_.machine().host_bandwidth > 0});
     result.refused = std::move(space.refused);
     for (const Layout& layout : space.layouts) {
       result.layouts.push_back({.layout = layout,

@@ -5,11 +5,11 @@
 #include "llmc/config/fill_settings.h"
 #include "llmc/config/train_rules.h"
 #include "llmc/config/train_table.h"
-#include "llmc/device/dtype.h"
 #include "llmc/plan/default_batch.h"
 #include "llmc/plan/search/plan_search.h"
 #include "llmc/plan/search/plan_table.h"
 #include "llmc/plan/search/print_layouts.h"
+#include "llmc/plan/time/dtype_constants.h"
 
 namespace llmc {
 
@@ -19,13 +19,7 @@ namespace {
 StepPredictor predictor_of(const RunConfig& config) {
   Machine machine = read_machine(config.ranks.machine);
   Software software = read_software(config.ranks.software);
-  const Dtype dtype = config.precision.dtype;
-  software.weight_bytes = static_cast<double>(element_bytes(dtype));
-  if (dtype == Dtype::fp32) {
-    require(machine.peak_flops_fp32 > 0, machine.name + ": peak_flops_fp32 is missing",
-            "choose --dtype bf16, or add the constant to the machine file");
-    machine.peak_flops = machine.peak_flops_fp32;
-  }
+  set_dtype(machine, software, config.precision.dtype);
   return {machine, software};
 }
 

@@ -35,6 +35,10 @@ const std::vector<MachineConstant>& machine_constants() {
        &Machine::optimizer_scale, true},
       {"host_bandwidth", "bytes/s", "between a GPU and the memory of its host",
        &Machine::host_bandwidth, true},
+      {"attention_rate", "share of other products", "rate of the products of attention",
+       &Machine::attention_rate, true},
+      {"hides_communication", "1 or 0", "whether passes compute while ranks communicate",
+       &Machine::hides_communication, true},
   };
   return constants;
 }
@@ -68,8 +72,9 @@ Json machine_json(const Machine& machine,
                   const std::function<std::string(const MachineConstant&)>& origin_of) {
   Json constants = Json::object();
   for (const MachineConstant& constant : machine_constants()) {
-    if (constant.is_optional && machine.*constant.value == 0) continue;
-    constants[constant.name] = {{"value", machine.*constant.value},
+    const double value = machine.*constant.value;
+    if (constant.is_optional && value == Machine{}.*constant.value) continue;
+    constants[constant.name] = {{"value", value},
                                 {"unit", constant.unit},
                                 {"meaning", constant.meaning},
                                 {"origin", origin_of(constant)}};

@@ -31,6 +31,9 @@ struct Machine {
   double message_bandwidth = 0;  // between the ranks of neighbouring pipeline stages, per rank
   double optimizer_scale = 1;    // bytes that an update moves, as a multiple of the software's
   double host_bandwidth = 0;     // between the memory of a device and that of its host, per rank
+  double attention_rate = 0;     // of the products of attention; 0: the software's
+  // 0: communication occupies the processors that compute, so nothing hides it.
+  double hides_communication = 1;
 };
 
 // A member of Machine, with its name in a file, its unit and its meaning.
@@ -39,7 +42,7 @@ struct MachineConstant {
   const char* unit;
   const char* meaning;
   double Machine::*value;
-  bool is_optional = false;  // missing: 0 or the default
+  bool is_optional = false;  // missing: the default of Machine
 };
 const std::vector<MachineConstant>& machine_constants();
 

@@ -47,6 +47,10 @@ double StepPredictor::product(double M, double N, double K) const {
   return machine_.product_start + 2 * M * N * K / (machine_.peak_flops * machine_.product_rate);
 }
 
+double StepPredictor::attention_rate() const {
+  return machine_.attention_rate > 0 ? machine_.attention_rate : software_.attention_rate;
+}
+
 // Scores, probabilities and what they multiply, which selective recomputation computes again.
 double StepPredictor::scores(const TimedModel& model, const Layout& layout) const {
   const double t = layout.tensor, B = static_cast<double>(layout.micro_batch),
@@ -55,7 +59,7 @@ double StepPredictor::scores(const TimedModel& model, const Layout& layout) cons
   const double flops = 4 * B * T * T * C / t * (on_chip ? 0.5 : 1);
   const double bytes =
       values_bytes(software_.score_values) * B * static_cast<double>(model.heads) / t * T * T;
-  return flops / (machine_.peak_flops * machine_.product_rate * software_.attention_rate) +
+  return flops / (machine_.peak_flops * machine_.product_rate * attention_rate()) +
          bytes / machine_.memory_bandwidth;
 }
 
@@ -81,32 +85,39 @@ StepPredictor::PassTime StepPredictor::layer_forward(const TimedModel& model,
       product(N, 3 * C / t, C) + product(N, C, C / t) + product(N, H / t, C) + product(N, C, H / t);
   const double copied = software_.copied_values / (layout.sequence_parallel ? t : 1);
   const double bytes = values_bytes(software_.divided_values / t + copied) * N * C;
-  return {
-      products + scores(model, layout) + bytes / machine_.memory_bandwidth + machine_.layer_start,
-      tensor_sums(model, layout, 2)};
+  return {{.products = products,
+           .attention = scores(model, layout),
+           .others = bytes / machine_.memory_bandwidth + machine_.layer_start},
+          tensor_sums(model, layout, 2)};
 }
 
 StepPredictor::PassTime StepPredictor::layer_backward(const TimedModel& model,
                                                       const Layout& layout) const {
   const PassTime forward = layer_forward(model, layout);
-  PassTime backward{2 * forward.compute, forward.tensor};
+  PassTime backward{forward.compute * 2, forward.tensor};
   if (layout.recompute == Recompute::full) {
-    backward.compute += forward.compute;
+    backward.compute = forward.compute * 3;
     backward.tensor += tensor_sums(model, layout, software_.recompute_sums);
   }
-  if (layout.recompute == Recompute::selective) backward.compute += scores(model, layout);
+  if (layout.recompute == Recompute::selective) {
+    backward.compute.attention += scores(model, layout);
+  }
   return backward;
 }
 
-double StepPredictor::head_forward(const TimedModel& model, const Layout& layout) const {
+ComputeTime StepPredictor::head_forward(const TimedModel& model, const Layout& layout) const {
   const double N = static_cast<double>(layout.micro_batch * model.T),
                V = static_cast<double>(model.vocabulary) / layout.tensor;
-  return product(N, V, static_cast<double>(model.channels)) +
-         values_bytes(software_.logit_values / 3) * N * V / machine_.memory_bandwidth;
+  return {.products = product(N, V, static_cast<double>(model.channels)),
+          .others = values_bytes(software_.logit_values / 3) * N * V / machine_.memory_bandwidth};
 }
 
 double StepPredictor::collective_start(int ranks) const {
   return machine_.collective_start * (1 + std::log2(static_cast<double>(ranks)));
+}
+
+bool StepPredictor::hides(double overlaps) const {
+  return overlaps > 0 && machine_.hides_communication > 0;
 }
 
 double StepPredictor::all_reduce(double bytes, int ranks, double bandwidth) const {
@@ -150,15 +161,15 @@ double StepPredictor::data_time(const TimedModel& model, const Layout& layout, d
   if (layout.zero == 3) {
     // Each micro-batch gathers weights for both passes and scatters gradients.
     const double gathers = 2 * m * gather, scatters = m * scatter;
-    const double hidden = (software_.overlaps_gathers > 0 ? gathers : 0) +
-                          (software_.overlaps_gradients > 0 ? scatters : 0);
+    const double hidden = (hides(software_.overlaps_gathers) ? gathers : 0) +
+                          (hides(software_.overlaps_gradients) ? scatters : 0);
     return time + gathers + scatters - std::min(hidden, passes);
   }
   if (layout.zero > 0) time += gather;
   const double reduction = layout.zero == 2   ? m * scatter
                            : layout.zero == 1 ? scatter
                                               : 2 * scatter;
-  if (software_.overlaps_gradients == 0) return time + reduction;
+  if (!hides(software_.overlaps_gradients)) return time + reduction;
   // The gradient of the embeddings is complete at the end.
   const double last = reduction * model.embedding_parameters() / layout.tensor / parameters;
   return time + last + std::max(0.0, reduction - last - last_backward);
@@ -188,7 +199,7 @@ double StepPredictor::optimizer_time(const TimedModel& model, const Layout& layo
 StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model,
                                                const Layout& layout) const {
   const PassTime forward = layer_forward(model, layout), backward = layer_backward(model, layout);
-  const double head = head_forward(model, layout);
+  const ComputeTime head = head_forward(model, layout);
   const int stages = layout.pipeline * layout.chunks;
   const std::vector<std::int64_t> bounds = even_stages(model.layers, stages);
   Passes passes;
@@ -196,9 +207,9 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model,
   for (int stage = 0; stage < stages; ++stage) {
     const auto s = static_cast<std::size_t>(stage);
     const auto layers = static_cast<double>(bounds[s + 1] - bounds[s]);
-    const double last = stage + 1 == stages ? head : 0;
-    passes.forward.push_back(forward * layers + PassTime{last, 0});
-    passes.backward.push_back(backward * layers + PassTime{2 * last, 0});
+    const PassTime last{.compute = head * (stage + 1 == stages ? 1 : 0)};
+    passes.forward.push_back(forward * layers + last);
+    passes.backward.push_back(backward * layers + last * 2);
     PassTime& rank = passes.ranks[static_cast<std::size_t>(stage % layout.pipeline)];
     rank =
         rank + (passes.forward[s] + passes.backward[s]) * static_cast<double>(layout.micro_batches);
@@ -223,9 +234,10 @@ PassCosts StepPredictor::Passes::costs(double message, bool overlaps) const {
 StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
   const Passes passes = passes_of(model, layout);
   const PassTime& busiest = passes.busiest();
-  StepTime time{.compute = busiest.compute, .tensor = busiest.tensor};
+  StepTime time{.compute = busiest.compute.all(), .tensor = busiest.tensor};
   if (layout.pipeline > 1) {
-    const PassCosts costs = passes.costs(message(model, layout), software_.overlaps_messages > 0);
+    const PassCosts costs =
+        passes.costs(message(model, layout), hides(software_.overlaps_messages));
     time.pipeline = schedule_of(layout).duration(costs) - busiest.all();
   }
   time.data =
@@ -244,11 +256,15 @@ StepTime StepPredictor::lower_bound(const TimedModel& model, const Layout& layou
     longest = std::max(longest, before + passes.ranks[rank].all());
     before += passes.forward[rank].all() + passes.backward[rank].all();
   }
-  StepTime time{.compute = passes.busiest().compute, .tensor = passes.busiest().tensor};
+  StepTime time{.compute = passes.busiest().compute.all(), .tensor = passes.busiest().tensor};
   time.pipeline = longest - passes.busiest().all();
   time.optimizer = optimizer_time(model, layout);
   time.total = longest + time.optimizer;
   return time;
+}
+
+ComputeTime StepPredictor::compute_time(const TimedModel& model, const Layout& layout) const {
+  return passes_of(model, layout).busiest().compute;
 }
 
 }  // namespace llmc

@@ -59,6 +59,21 @@ struct StepTime {
   double total = 0;
 };
 
+// Seconds that one rank computes in a step, by kind of operation.
+struct ComputeTime {
+  double products = 0;
+  double attention = 0;  // scores, probabilities and what they multiply
+  double others = 0;     // operations that read and write memory
+
+  double all() const { return products + attention + others; }
+  ComputeTime operator+(const ComputeTime& other) const {
+    return {products + other.products, attention + other.attention, others + other.others};
+  }
+  ComputeTime operator*(double times) const {
+    return {products * times, attention * times, others * times};
+  }
+};
+
 // FLOP of a step as Megatron counts it: 96 B T L C^2 (1 + T / 6C + V / 16LC) with full
 // recomputation, 72 B T L C^2 (1 + T / 6C + V / 12LC) without.
 double step_flops(const TimedModel& model, std::int64_t batch, bool recomputes);
@@ -79,11 +94,16 @@ class StepPredictor {
   // of predict().
   StepTime lower_bound(const TimedModel& model, const Layout& layout) const;
 
+  // The passes of the rank with most work, without communication.
+  ComputeTime compute_time(const TimedModel& model, const Layout& layout) const;
+  double optimizer_time(const TimedModel& model, const Layout& layout) const;
+
  private:
   // Seconds of a pass: what the rank computes, and its collectives in the tensor group.
   struct PassTime {
-    double compute = 0, tensor = 0;
-    double all() const { return compute + tensor; }
+    ComputeTime compute;
+    double tensor = 0;
+    double all() const { return compute.all() + tensor; }
     PassTime operator+(const PassTime& other) const {
       return {compute + other.compute, tensor + other.tensor};
     }
@@ -101,13 +121,16 @@ class StepPredictor {
 
   double product(double M, double N, double K) const;
   double values_bytes(double values) const { return values * software_.weight_bytes; }
+  double attention_rate() const;
   double scores(const TimedModel& model, const Layout& layout) const;
   PassTime layer_forward(const TimedModel& model, const Layout& layout) const;
   PassTime layer_backward(const TimedModel& model, const Layout& layout) const;
-  double head_forward(const TimedModel& model, const Layout& layout) const;
+  ComputeTime head_forward(const TimedModel& model, const Layout& layout) const;
   double tensor_sums(const TimedModel& model, const Layout& layout, double count) const;
 
   double activation_bytes(const TimedModel& model, const Layout& layout) const;
+  // Whether the program hides this communication, on this machine.
+  bool hides(double overlaps) const;
   double collective_start(int ranks) const;
   double all_reduce(double bytes, int ranks, double bandwidth) const;
   double data_bandwidth(const Layout& layout) const;
@@ -115,7 +138,6 @@ class StepPredictor {
   // Collectives between data ranks; `passes` hide gathers, `last_backward` the reduction.
   double data_time(const TimedModel& model, const Layout& layout, double passes,
                    double last_backward) const;
-  double optimizer_time(const TimedModel& model, const Layout& layout) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
 
   const OrderedSchedule& schedule_of(const Layout& layout);

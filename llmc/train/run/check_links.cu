@@ -38,17 +38,6 @@ double all_reduce_seconds(Communicator& group, std::int64_t n, int repeats, Stre
   return times[static_cast<std::size_t>(repeats) / 2];
 }
 
-LinkSpeed measure(Communicator& group, Stream& stream) {
-  constexpr int kSmallRepeats = 21, kLargeRepeats = 5;
-  constexpr auto kNumber = static_cast<std::int64_t>(sizeof(float));
-  LinkSpeed speed;
-  speed.latency_us = 1e6 * all_reduce_seconds(group, 1, kSmallRepeats, stream);
-  const double seconds = all_reduce_seconds(group, kLarge / kNumber, kLargeRepeats, stream);
-  const double sent = 2.0 * (group.ranks() - 1) / group.ranks() * static_cast<double>(kLarge);
-  speed.bytes_per_s = sent / seconds;
-  return speed;
-}
-
 // The FLOP/s of each rank. Ranks on the same device take turns.
 std::vector<double> flops_of_ranks(Exchange& exchange,
                                    const std::function<double()>& measured_flops) {
@@ -76,7 +65,7 @@ void measure_pairs(World& world, Exchange& exchange, Stream& stream, LinkReport&
       if (world.rank() == first || world.rank() == second) {
         const std::string name =
             "check-links-" + std::to_string(first) + "-" + std::to_string(second);
-        pair = measure(*world.group(name, {first, second}), stream);
+        pair = measure_all_reduce(*world.group(name, {first, second}), stream);
       }
       pair.first = first;
       pair.second = second;
@@ -106,6 +95,17 @@ void share_pairs(Exchange& exchange, LinkReport& report) {
 
 }  // namespace
 
+LinkSpeed measure_all_reduce(Communicator& group, Stream& stream) {
+  constexpr int kSmallRepeats = 21, kLargeRepeats = 5;
+  constexpr auto kNumber = static_cast<std::int64_t>(sizeof(float));
+  LinkSpeed speed;
+  speed.latency_us = 1e6 * all_reduce_seconds(group, 1, kSmallRepeats, stream);
+  const double seconds = all_reduce_seconds(group, kLarge / kNumber, kLargeRepeats, stream);
+  const double sent = 2.0 * (group.ranks() - 1) / group.ranks() * static_cast<double>(kLarge);
+  speed.bytes_per_s = sent / seconds;
+  return speed;
+}
+
 std::vector<std::vector<LinkSpeed>> pair_rounds(int ranks) {
   // A round-robin tournament: place 0 stays, the others rotate. An odd number gets an empty place.
   const int places = ranks + ranks % 2;
@@ -134,7 +134,7 @@ LinkReport check_links(World& world, Exchange& exchange,
   Stream stream;
   measure_pairs(world, exchange, stream, report);
   share_pairs(exchange, report);
-  report.all = measure(*world.all("check-links-all"), stream);
+  report.all = measure_all_reduce(*world.all("check-links-all"), stream);
   report.all.latency_us = exchange.broadcast(report.all.latency_us);
   report.all.bytes_per_s = exchange.broadcast(report.all.bytes_per_s);
   return report;

@@ -16,6 +16,9 @@ namespace llmc {
 LinkReport check_links(World& world, Exchange& exchange,
                        const std::function<double()>& measured_flops);
 
+// The all-reduce of one number and that of a large operand, by the ranks of the group together.
+LinkSpeed measure_all_reduce(Communicator& group, Stream& stream);
+
 // The pairs of `ranks` ranks in rounds: each pair occurs once, and no rank occurs twice in a round.
 std::vector<std::vector<LinkSpeed>> pair_rounds(int ranks);
 

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Compares predicted step times with runs of this engine, on one device and on two ranks.
+
+    python3 dev/plan_accuracy.py TEXT [--program build/host/train_gpt2] [--gpu] [--repeats 5] [--ranks 1|2]
+
+Measures the machine with --measure-machine, trains each configuration for a few steps, all of them once before any of them
+again, and prints the medians next to what --plan predicts from the machine file. Needs a machine that does nothing else.
+With --gpu: GPT-2 of 124M to 1558M in bf16 with three batches each, on one GPU.
+"""
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "scripts"))
+import standard_output  # noqa: E402
+from train_command import ROOT, arguments_of  # noqa: E402
+
+STEPS = 8  # of a run; the first is not counted
+SHAPE = ("--layers", "--heads", "--channels", "--context", "--batch-size", "--grad-accum")
+ONE_RANK = [(2, 2, 128, 64, 4, 1), (4, 4, 256, 128, 2, 1), (4, 4, 256, 128, 8, 1), (2, 8, 512, 64, 4, 1),
+            (2, 8, 512, 256, 1, 2), (6, 6, 384, 128, 2, 1), (8, 4, 256, 64, 4, 2), (2, 12, 768, 128, 1, 1),
+            (3, 8, 512, 128, 2, 1), (4, 2, 128, 256, 4, 1)]
+LARGE = [(12, 12, 768), (24, 16, 1024), (36, 20, 1280), (48, 25, 1600)]  # of GPUs, with each batch
+BATCHES = (4, 8, 16)
+TWO_RANKS = [["--zero", 0], ["--zero", 1], ["--zero", 3], ["--tp", 2], ["--tp", 2, "--sequence-parallel"], ["--pp", 2]]
+TWO_SHAPE = (4, 4, 256, 128, 2, 4)
+PARTS = {"pipeline_ms": "bubble and messages", "tensor_ms": "tensor group", "data_ms": "data ranks"}
+
+
+def words_of(shape, flags=()):
+    return [word for pair in zip(SHAPE, shape) for word in pair] + list(flags)
+
+
+def call(command, what):
+    command = [str(word) for word in command]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"plan_accuracy.py: {what} failed: {' '.join(command)}\n{result.stderr}")
+    return result.stdout
+
+
+def launcher(ranks):
+    return [ROOT / "scripts/run.sh", "-np", ranks] if ranks > 1 else []
+
+
+def measured_steps(arguments, ranks, words, folder):
+    """The log lines of the steps of one run."""
+    log = Path(folder) / "run.jsonl"
+    log.unlink(missing_ok=True)
+    call([*launcher(ranks), arguments.program, "--train", arguments.text, *words, "--steps", STEPS, "--eval-every", 0,
+          "--sample-every", 0, "--quiet", "--log", log], "a run")
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if "step_ms" in line][1:]
+
+
+def median_of(steps, key):
+    return statistics.median(step.get(key, 0) for step in steps)
+
+
+def predicted(arguments, ranks, words, machine, folder):
+    """The row of --plan with all flags of the layout typed."""
+    out = Path(folder) / "plan.json"
+    fixed = [] if "--recompute" in words else ["--recompute", "none"]
+    fixed += [] if ranks == 1 or "--zero" in words else ["--zero", 0]
+    for flag in ("--tp", "--pp"):
+        fixed += [] if flag in words else [flag, 1]
+    fixed += ["--sequence-parallel" if "--sequence-parallel" in words else "--sequence-parallel=false"] \
+        if "--tp" in words else []
+    words = [word for word in words if word != "--sequence-parallel"]
+    call([arguments.program, "--train", arguments.text, *words, *fixed, "--ranks", ranks, "--plan", "--machine", machine,
+          "--plan-out", out], "--plan")
+    rows = [row for row in json.loads(out.read_text(encoding="utf-8"))["layouts"] if row["status"] == "fits"]
+    return rows[0]
+
+
+def compare(arguments, ranks, configurations, folder):
+    machine = Path(folder) / "machine.json"
+    print(call([*launcher(ranks), arguments.program, "--measure-machine", machine, *arguments.more], "--measure-machine"))
+    runs = [[] for _ in configurations]
+    for _ in range(arguments.repeats):
+        for run, words in zip(runs, configurations):
+            run.append(measured_steps(arguments, ranks, words, folder))
+    errors = []
+    print("| configuration | measured, ms | range | predicted, ms | error |" + " communication measured | predicted |" *
+          (ranks > 1) + "\n|---|---|---|---|---|" + "---|---|" * (ranks > 1))
+    for run, words in zip(runs, configurations):
+        times = [median_of(steps, "step_ms") for steps in run]
+        measured, row = statistics.median(times), predicted(arguments, ranks, words, machine, folder)
+        errors.append(row["step_ms"] / measured - 1)
+        waits = [sum(median_of(steps, key) for key in ("bubble_ms", "comm_ms")) for steps in run]
+        parts = sum(row[part] for part in PARTS)
+        print(f"| {' '.join(map(str, words))} | {measured:.2f} | {min(times):.2f} to {max(times):.2f} | "
+              f"{row['step_ms']:.2f} | {errors[-1]:+.1%} |" +
+              (f" {statistics.median(waits) / measured:.1%} | {parts / row['step_ms']:.1%} |" if ranks > 1 else ""))
+    mean = statistics.mean(map(abs, errors))
+    print(f"\nmean error of {len(errors)} configurations with {ranks} rank{'s' * (ranks > 1)}: {mean:.1%}\n")
+
+
+def main():
+    arguments = arguments_of(__doc__.splitlines()[0], add_flags)
+    more = arguments.more
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.gpu:
+            shapes = [(*model, 1024, batch, 1) for model in LARGE for batch in BATCHES]
+            return compare(arguments, 1, [words_of(shape, ["--dtype", "bf16", *more]) for shape in shapes], folder)
+        if arguments.ranks in (None, 1):
+            compare(arguments, 1, [words_of(shape, more) for shape in ONE_RANK], folder)
+        if arguments.ranks in (None, 2):
+            compare(arguments, 2, [words_of(TWO_SHAPE, [*flags, *more]) for flags in TWO_RANKS], folder)
+
+
+def add_flags(parser):
+    parser.add_argument("--gpu", action="store_true", help="the models of GPUs")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each configuration (default: 5)")
+    parser.add_argument("--ranks", type=int, choices=(1, 2), help="only this number of ranks")
+
+
+if __name__ == "__main__":
+    standard_output.run(main)

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "llmc/config/resolve.h"
+#include "llmc/device/device.h"
+#include "llmc/device/profiler.h"
+#include "llmc/models/trainable_set.h"
+#include "llmc/ops/gemm/matmul.h"
+#include "llmc/parallel/training_runner.h"
+#include "llmc/plan/search/plan_search.h"
+#include "llmc/train/measure/profiled_step.h"
+#include "llmc/train/train_step.h"
+#include "llmc/train/watch/step_profiler.h"
+
+namespace llmc {
+
+namespace {
+
+constexpr int kWarmUp = 3, kSteps = 7;
+
+RunConfig config_of(const MeasuredSizes& sizes, Dtype dtype) {
+  Request request;
+  request.model.layers = sizes.shape.layers;
+  request.model.heads = sizes.shape.heads;
+  request.model.channels = sizes.shape.channels;
+  request.model.context = sizes.shape.context;
+  request.batch.batch_size = sizes.B;
+  request.schedule.steps = kWarmUp + kSteps;
+  request.precision.dtype = dtype;
+  RunFacts facts{.default_shape = sizes.shape};
+  RunConfig config = resolve(request, facts);
+  choose_trainable(config, "");
+  return config;
+}
+
+// Tokens that depend on their place only.
+Batch some_tokens(const RunConfig& config) {
+  Batch batch{.B = config.batch.batch_size, .T = config.batch.seq_len};
+  for (std::int64_t i = 0; i < batch.B * batch.T; ++i) {
+    batch.inputs.push_back(static_cast<std::int32_t>(i * 7919 % config.shape.vocabulary));
+  }
+  batch.targets = batch.inputs;
+  return batch;
+}
+
+// Whether rows have others inside: "forward/" is the begin of their paths.
+bool has_parts(const std::vector<ProfileRow>& rows, const ProfileRow& row) {
+  return row.depth == 0 || std::ranges::any_of(rows, [&](const ProfileRow& other) {
+           return other.path.starts_with(row.path + "/");
+         });
+}
+
+void add_row(ProfiledStep& step, const ProfileRow& row) {
+  const double seconds = 1e-3 * row.milliseconds;
+  if (row.path.starts_with("optimizer") || row.path == "zero gradients") {
+    step.update += seconds;
+  } else if (row.path.find("attention") != row.path.npos) {
+    step.compute.attention += seconds;
+  } else {
+    (row.work.flops > 0 ? step.compute.products : step.compute.others) += seconds;
+  }
+}
+
+// Adds up the rows of one step.
+ProfiledStep parts_of(const Profiler& profiler) {
+  ProfiledStep step;
+  const std::vector<ProfileRow> rows = profile_rows(profiler);
+  for (const ProfileRow& row : rows) {
+    if (!has_parts(rows, row)) add_row(step, row);
+  }
+  return step;
+}
+
+double median(std::vector<ProfiledStep>& steps, double& (*part)(ProfiledStep&)) {
+  const auto middle = steps.begin() + std::ssize(steps) / 2;
+  std::ranges::nth_element(steps, middle, {}, [&](ProfiledStep& step) { return part(step); });
+  return part(*middle);
+}
+
+double mean_of_ranks(double seconds, Exchange& exchange) {
+  constexpr double kNanosecond = 1e-9;
+  std::vector<std::int64_t> sum = {static_cast<std::int64_t>(seconds / kNanosecond)};
+  exchange.sum(sum);
+  return kNanosecond * static_cast<double>(sum[0]) / exchange.ranks();
+}
+
+}  // namespace
+
+ProfiledStep profile_step(const MeasuredSizes& sizes, Dtype dtype, Exchange& exchange) {
+  const RunConfig config = config_of(sizes, dtype);
+  const auto runner = make_training_runner(dtype, config.shape, config.run_shape(),
+                                           training_gemm_options(config.precision.tf32), Ranks());
+  runner->allocate();
+  runner->state().initialise(config.seed, runner->stream());
+  Exchange alone;
+  TrainStep step(config, *runner, alone,
+                 {.batch = [&](std::int64_t, std::int64_t) { return some_tokens(config); }});
+  RunPosition position;
+  step.read_ahead(position);
+  std::vector<ProfiledStep> steps;
+  exchange.barrier();
+  for (int i = 0; i < kWarmUp + kSteps; ++i) {
+    Profiler profiler;
+    profiler.begin_step(runner->stream());
+    step.run(position);
+    profiler.end_step(runner->stream());
+    if (i >= kWarmUp) steps.push_back(parts_of(profiler));
+  }
+  exchange.barrier();
+  ProfiledStep result{.model = timed_model(config.shape, config.batch.seq_len),
+                      .layout = {.micro_batch = sizes.B}};
+  const auto measured = [&](double& (*part)(ProfiledStep&)) {
+    return mean_of_ranks(median(steps, part), exchange);
+  };
+  result.compute.products = measured([](ProfiledStep& s) -> double& { return s.compute.products; });
+  result.compute.attention =
+      measured([](ProfiledStep& s) -> double& { return s.compute.attention; });
+  result.compute.others = measured([](ProfiledStep& s) -> double& { return s.compute.others; });
+  result.update = measured([](ProfiledStep& s) -> double& { return s.update; });
+  return result;
+}
+
+}  // namespace llmc
