@@ -30,10 +30,11 @@ NOT_COUNTED = {
     "divides_messages": (0, "each tensor rank sends the whole message"),
     "overlaps_gradients": (1, "buckets are reduced during the last backward pass"),
     "overlaps_gathers": (1, "the next block's weights are gathered during a pass"),
+    "counted_traffic": (1, "--plan takes the bytes that --dry-run prints, which are those that runs count"),
 }
 ORDER = ["score_values", "divided_values", "copied_values", "logit_values", "attention_rate", "weight_bytes",
          "gradient_bytes", "optimizer_bytes", "recompute_sums", "overlaps_messages", "divides_messages",
-         "overlaps_gradients", "overlaps_gathers"]
+         "overlaps_gradients", "overlaps_gathers", "counted_traffic"]
 
 
 def number(value):

@@ -125,7 +125,7 @@ Settings<TrainProgram> pipeline_rows() {
        .unit = "FILE.csv|FILE.html|FILE.json",
        .help = "with --pp: write the timeline of the schedule, as CSV that --pp-schedule reads, as "
                "a page with a picture, or as a trace for chrome://tracing and Perfetto; with "
-               "--dry-run without a run",
+               "--machine also with predicted times, with --dry-run without a run",
        .on_resume = OnResume::process,
        .check = dump_file_error,
        .verify = [](const Resolution<TrainProgram>& r) { return check_dump_schedule(r); }},
@@ -244,10 +244,10 @@ Settings<TrainProgram> plan_rows() {
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.machine); },
        .unit = "NAME|FILE.json",
        .help =
-           "machine of --plan and --mesh auto: v100, a100, h100, h200 or cpu of "
+           "machine of --plan, --mesh auto and --dump-schedule: v100, a100, h100, h200 or cpu of "
            "scripts/machines, or a file with the same constants, which --measure-machine writes",
        .fallback = {"h100; with --mesh auto, that of the device",
-                    [](const Resolution<TrainProgram>&) { return SettingValue("h100"); }},
+                    [](const Resolution<TrainProgram>&) { return SettingValue(""); }},
        .on_resume = OnResume::process},
       {.flag = "--software",
        .field = [](auto& s) -> decltype(auto) { return (s.ranks.software); },

@@ -72,8 +72,8 @@ std::string TrainProgram::contradiction(const Request& request) {
   if (ranks.gpu_memory && !plans && !chooses) {
     return "--gpu-memory needs --dry-run, --plan or --mesh auto";
   }
-  if (ranks.machine && !ranks.plan.value_or(false) && !chooses) {
-    return "--machine needs --plan or --mesh auto";
+  if (ranks.machine && !ranks.plan.value_or(false) && !chooses && !ranks.dump_schedule) {
+    return "--machine needs --plan, --mesh auto or --dump-schedule";
   }
   if (!ranks.ranks || plans || ranks.print_mesh.value_or(false)) return {};
   const std::string number = std::to_string(*ranks.ranks);

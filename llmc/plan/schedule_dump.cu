@@ -10,6 +10,10 @@
 #include "llmc/pipeline/page.h"
 #include "llmc/pipeline/schedule.h"
 #include "llmc/plan/schedule_dump.h"
+#include "llmc/plan/search/layouts.h"
+#include "llmc/plan/search/plan_search.h"
+#include "llmc/plan/time/dtype_constants.h"
+#include "llmc/plan/time/step_time.h"
 
 namespace llmc {
 
@@ -36,6 +40,40 @@ PipelineTimeline gather_timeline(const std::vector<TimedPass>& own, const Pipeli
 
 namespace {
 
+// In seconds, on the machine of --machine; empty without the flag.
+struct PredictedTimeline {
+  std::string name;  // "llmc on DGX H100"
+  PipelineTimeline timeline;
+};
+std::optional<PredictedTimeline> predicted_timeline(const RunConfig& config) {
+  if (config.ranks.machine.empty()) return {};
+  Machine machine = read_machine(config.ranks.machine);
+  Software software = read_software(config.ranks.software);
+  set_dtype(machine, software, config.precision.dtype);
+  const Pipeline& pipeline = config.pipeline;
+  const StepPredictor predictor(machine, software);
+  return PredictedTimeline{
+      .name = software.name + " on " + machine.name,
+      .timeline =
+          predictor.timeline(timed_model(config.shape, config.batch.seq_len), layout_of(config),
+                             pipeline.bounds, OrderedSchedule(pipeline.schedule, pipeline.shape))};
+}
+
+PipelineTimeline in_milliseconds(PipelineTimeline timeline) {
+  constexpr double kMilliseconds = 1000;
+  const auto scale = [](auto& rows) {
+    for (auto& row : rows) {
+      for (auto& timed : row) {
+        timed.begin *= kMilliseconds;
+        timed.end *= kMilliseconds;
+      }
+    }
+  };
+  scale(timeline.ranks);
+  scale(timeline.messages);
+  return timeline;
+}
+
 // A row per pass: its rank, its name, and when it began and ended.
 std::string measured_csv(const PipelineTimeline& timeline) {
   std::string text = "rank,pass,begin_ms,end_ms\n";
@@ -54,9 +92,14 @@ std::string percent(double fraction) {
 }
 
 std::string page_text(const PipelineShape& shape, const PipelineTimeline& computed,
+                      const std::optional<PredictedTimeline>& predicted,
                       const std::optional<MeasuredTimeline>& measured) {
   std::vector<NamedTimeline> timelines = {
       {"Computed: every pass takes one step", "steps", computed}};
+  if (predicted) {
+    timelines.push_back(
+        {"Predicted: " + predicted->name, "ms", in_milliseconds(predicted->timeline)});
+  }
   if (measured) {
     timelines.push_back({"Measured: step " + std::to_string(measured->step) + " of the run", "ms",
                          measured->timeline});
@@ -82,13 +125,15 @@ double mean_pass(const PipelineTimeline& timeline) {
 // A planned pass takes the mean time of the measured ones, so both timelines have the same busy
 // time; without these, it takes one millisecond.
 std::string trace_text(const PipelineTimeline& computed,
+                       const std::optional<PredictedTimeline>& predicted,
                        const std::optional<MeasuredTimeline>& measured) {
-  constexpr double kMillisecond = 1000;
+  constexpr double kMillisecond = 1000, kSecond = 1e6;
   std::vector<TracedTimeline> timelines = {{"planned", kMillisecond, computed}};
   if (measured) {
     timelines[0].microseconds = kMillisecond * mean_pass(measured->timeline);
     timelines.push_back({"measured", kMillisecond, measured->timeline});
   }
+  if (predicted) timelines.push_back({"predicted", kSecond, predicted->timeline});
   return chrome_trace(timelines);
 }
 
@@ -99,11 +144,12 @@ void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline
   if (path.empty()) return;
   const Pipeline& pipeline = config.pipeline;
   const PipelineTimeline computed = timeline_in_steps(pipeline.schedule, pipeline.shape);
+  const std::optional<PredictedTimeline> predicted = predicted_timeline(config);
   std::string files = path;
   if (path.ends_with(".html")) {
-    write_file(path, page_text(pipeline.shape, computed, measured));
+    write_file(path, page_text(pipeline.shape, computed, predicted, measured));
   } else if (path.ends_with(".json")) {
-    write_file(path, trace_text(computed, measured));
+    write_file(path, trace_text(computed, predicted, measured));
   } else {
     write_file(path, pipeline_csv(pipeline.schedule, pipeline.shape));
     if (measured) {
@@ -112,12 +158,15 @@ void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline
       files += " and " + second;
     }
   }
-  Notice::print("schedule: bubble " + percent(computed.bubble()) +
-                " if all passes take equal time" +
-                (measured ? ", " + percent(measured->timeline.bubble()) + " measured in step " +
-                                std::to_string(measured->step)
-                          : "") +
-                ", written to " + files);
+  Notice::print(
+      "schedule: bubble " + percent(computed.bubble()) + " if all passes take equal time" +
+      (predicted
+           ? ", " + percent(predicted->timeline.bubble()) + " predicted for " + predicted->name
+           : "") +
+      (measured ? ", " + percent(measured->timeline.bubble()) + " measured in step " +
+                      std::to_string(measured->step)
+                : "") +
+      ", written to " + files);
 }
 
 }  // namespace llmc

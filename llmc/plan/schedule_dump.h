@@ -26,8 +26,8 @@ struct MeasuredTimeline {
 PipelineTimeline gather_timeline(const std::vector<TimedPass>& own, const Pipeline& pipeline,
                                  const Mesh& mesh, Exchange& exchange);
 
-// Writes the file of --dump-schedule; does nothing without the flag. With a measured timeline, a
-// page and a trace show both; next to FILE.csv, which stays valid for --pp-schedule, it writes
+// Writes the file of --dump-schedule; does nothing without the flag. A page and a trace also show
+// the timeline that --machine predicts, and the measured one; next to FILE.csv, which stays valid for --pp-schedule, it writes
 // FILE.measured.csv.
 void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline>& measured = {});
 

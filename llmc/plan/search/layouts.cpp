@@ -158,6 +158,24 @@ std::string flags_of(const Layout& layout) {
   return text + (layout.offloads_optimizer ? " --offload optimizer" : "");
 }
 
+Layout layout_of(const RunConfig& config) {
+  const std::int64_t data = config.data_ranks(), group = config.ranks.shard_group;
+  const auto zero = static_cast<int>(data > 1 ? config.ranks.zero : 0);
+  return {.tensor = static_cast<int>(config.ranks.tp),
+          .pipeline = static_cast<int>(config.ranks.pp),
+          .chunks = static_cast<int>(config.ranks.pp_chunks),
+          .data = static_cast<int>(data),
+          .zero = zero,
+          .shard_ranks = static_cast<int>(zero == 0    ? 1
+                                          : group == 0 ? data
+                                                       : group),
+          .micro_batch = config.batch.batch_size,
+          .micro_batches = config.batch.grad_accum,
+          .recompute = config.memory.recompute,
+          .sequence_parallel = config.ranks.sequence_parallel,
+          .offloads_optimizer = config.run_shape().offload.optimizer.place != Place::device};
+}
+
 Request neutral_request(const Request& typed) {
   Request request = typed;
   request.ranks.tp.reset();

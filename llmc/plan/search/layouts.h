@@ -38,6 +38,9 @@ LayoutSpace layout_space(const Request& typed, const SpaceSizes& sizes);
 // The flags of a layout: "--tp 2 --pp 4 ...".
 std::string flags_of(const Layout& layout);
 
+// The layout of a run.
+Layout layout_of(const RunConfig& config);
+
 // The flags that were given, without those of a layout: for settings that do not depend on it.
 Request neutral_request(const Request& typed);
 

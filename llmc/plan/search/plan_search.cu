@@ -7,6 +7,7 @@
 #include "llmc/device/math.h"
 #include "llmc/models/trainable_set.h"
 #include "llmc/plan/default_batch.h"
+#include "llmc/plan/search/counted_bytes.h"
 #include "llmc/plan/search/plan_search.h"
 
 namespace llmc {
@@ -96,6 +97,11 @@ class LayoutSearch {
       choose_trainable(config, config.finetune.adapter);
       one.bytes = largest_memory(config.precision.dtype, config.shape, config.run_shape(),
                                  config.mesh(), predictor_.machine().host_bandwidth == 0);
+      if (predictor_.software().counted_traffic > 0) {
+        const SentBytes sent = counted_bytes(config);
+        one.sent = predictor_.simulated_bytes(one.layout, sent);
+        one.time = predictor_.predict(model, one.layout, &sent);
+      }
     } catch (const Error& error) {
       one.status = PlanStatus::refused;
       one.reason = first_line(error.what());

@@ -18,8 +18,9 @@ enum class PlanStatus { fits, slower, too_large, refused };
 struct PlannedLayout {
   Layout layout;
   PlanStatus status = PlanStatus::slower;
-  StepTime time;            // without a timeline; slower: only `total`, which is a lower bound
+  StepTime time;            // slower: only `total`, which is a lower bound
   std::int64_t bytes = 0;   // of the rank that needs the most; 0: not computed
+  GroupBytes sent;          // if they are counted
   std::string reason = {};  // why it is not ranked
 };
 

@@ -106,6 +106,9 @@ Json json_of(const PlanResult& result, const PlannedLayout& one) {
   json["is_lower_bound"] = one.status == PlanStatus::slower && one.bytes == 0;
   json["tokens_per_s"] = tokens_per_second(result, one);
   json["bytes"] = one.bytes;
+  json["tensor_bytes"] = one.sent.tensor;
+  json["pipeline_bytes"] = one.sent.pipeline;
+  json["data_bytes"] = one.sent.data;
   json["compute_ms"] = 1e3 * one.time.compute;
   json["tensor_ms"] = 1e3 * one.time.tensor;
   json["pipeline_ms"] = 1e3 * one.time.pipeline;

@@ -17,7 +17,7 @@ namespace {
 
 // The constants for the dtype of the run.
 StepPredictor predictor_of(const RunConfig& config) {
-  Machine machine = read_machine(config.ranks.machine);
+  Machine machine = read_machine(config.ranks.machine.empty() ? "h100" : config.ranks.machine);
   Software software = read_software(config.ranks.software);
   set_dtype(machine, software, config.precision.dtype);
   return {machine, software};

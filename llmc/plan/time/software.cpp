@@ -35,6 +35,7 @@ const std::vector<SoftwareConstant>& software_constants() {
       {"divides_messages", &Software::divides_messages},
       {"overlaps_gradients", &Software::overlaps_gradients},
       {"overlaps_gathers", &Software::overlaps_gathers},
+      {"counted_traffic", &Software::counted_traffic},
   };
   return constants;
 }

@@ -29,6 +29,9 @@ struct Software {
   // Whether a backward pass hides the reduction of the gradients that it has completed, and the
   // passes of a step the gathers of ZeRO-3.
   double overlaps_gradients = 0, overlaps_gathers = 0;
+  // Whether the bytes that ranks send are those that this engine's formulae count
+  // (plan/step_traffic.h).
+  double counted_traffic = 0;
 };
 
 // The program of a name or a file (plan_file.h). Throws an Error that names the file and the

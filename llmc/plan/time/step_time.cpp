@@ -69,11 +69,15 @@ double StepPredictor::activation_bytes(const TimedModel& model, const Layout& la
          static_cast<double>(model.channels);
 }
 
+double StepPredictor::tensor_bandwidth(const Layout& layout) const {
+  return layout.tensor <= machine_.ranks_per_node ? machine_.node_bandwidth
+                                                  : machine_.tensor_bandwidth;
+}
+
 double StepPredictor::tensor_sums(const TimedModel& model, const Layout& layout,
                                   double count) const {
-  const double bandwidth = layout.tensor <= machine_.ranks_per_node ? machine_.node_bandwidth
-                                                                    : machine_.tensor_bandwidth;
-  return count * all_reduce(activation_bytes(model, layout), layout.tensor, bandwidth);
+  return count *
+         all_reduce(activation_bytes(model, layout), layout.tensor, tensor_bandwidth(layout));
 }
 
 StepPredictor::PassTime StepPredictor::layer_forward(const TimedModel& model,
@@ -131,11 +135,12 @@ double StepPredictor::data_bandwidth(const Layout& layout) const {
   return machine_.network_bandwidth / std::min<double>(layout.tensor, machine_.ranks_per_node);
 }
 
-double StepPredictor::message(const TimedModel& model, const Layout& layout) const {
+double StepPredictor::message(const TimedModel& model, const Layout& layout,
+                              const SentBytes* sent) const {
   const double parts =
       software_.divides_messages > 0 || layout.sequence_parallel ? layout.tensor : 1;
-  return machine_.collective_start +
-         activation_bytes(model, layout) / parts / machine_.message_bandwidth;
+  const double bytes = sent != nullptr ? sent->message : activation_bytes(model, layout) / parts;
+  return machine_.collective_start + bytes / machine_.message_bandwidth;
 }
 
 double StepPredictor::rank_parameters(const TimedModel& model, const Layout& layout) const {
@@ -143,36 +148,72 @@ double StepPredictor::rank_parameters(const TimedModel& model, const Layout& lay
   return (layers * model.block_parameters() + model.embedding_parameters()) / layout.tensor;
 }
 
-double StepPredictor::data_time(const TimedModel& model, const Layout& layout, double passes,
-                                double last_backward) const {
-  double time = 0;
-  if (layout.pipeline > 1 && model.tied_head) {
-    time += all_reduce(software_.gradient_bytes * model.embedding_parameters() / layout.tensor, 2,
-                       machine_.message_bandwidth);
-  }
-  if (layout.data == 1) return time;
-  const double parameters = rank_parameters(model, layout), n = layout.data;
-  const auto ring = [&](double bytes) {
-    return collective_start(layout.data) +
-           (n - 1) / n * bytes * parameters / data_bandwidth(layout);
-  };
-  const double gather = ring(software_.weight_bytes), scatter = ring(software_.gradient_bytes);
+namespace {
+
+// How often a step gathers all weights and divides all gradients among data ranks.
+struct Rounds {
+  double gathers = 0, reductions = 0;
+};
+Rounds rounds_of(const Layout& layout) {
   const auto m = static_cast<double>(layout.micro_batches);
-  if (layout.zero == 3) {
-    // Each micro-batch gathers weights for both passes and scatters gradients.
-    const double gathers = 2 * m * gather, scatters = m * scatter;
-    const double hidden = (hides(software_.overlaps_gathers) ? gathers : 0) +
-                          (hides(software_.overlaps_gradients) ? scatters : 0);
-    return time + gathers + scatters - std::min(hidden, passes);
+  if (layout.zero == 0) return {.reductions = 2};  // an all-reduce also gathers the sums
+  // With stage 3, each micro-batch gathers weights for both passes.
+  return {.gathers = layout.zero == 3 ? 2 * m : 1, .reductions = layout.zero == 1 ? 1 : m};
+}
+
+const SentBytes::OfRank& busiest_of(const SentBytes& sent) {
+  return *std::ranges::max_element(sent.ranks, {}, &SentBytes::OfRank::data);
+}
+
+}  // namespace
+
+double StepPredictor::others_time(const TimedModel& model, const Layout& layout,
+                                  const SentBytes* sent) const {
+  if (sent == nullptr) {
+    if (layout.pipeline == 1 || !model.tied_head) return 0;
+    return all_reduce(software_.gradient_bytes * model.embedding_parameters() / layout.tensor, 2,
+                      machine_.message_bandwidth);
   }
-  if (layout.zero > 0) time += gather;
-  const double reduction = layout.zero == 2   ? m * scatter
-                           : layout.zero == 1 ? scatter
-                                              : 2 * scatter;
-  if (!hides(software_.overlaps_gradients)) return time + reduction;
+  const SentBytes::OfRank& rank = busiest_of(*sent);
+  const auto time = [&](double bytes, int ranks, double bandwidth) {
+    return bytes == 0 ? 0 : collective_start(ranks) + bytes / bandwidth;
+  };
+  return time(rank.scalars, layout.data, data_bandwidth(layout)) +
+         time(rank.tensor, layout.tensor, tensor_bandwidth(layout)) +
+         time(rank.pipeline, layout.pipeline, machine_.message_bandwidth);
+}
+
+StepPredictor::DataTime StepPredictor::data_work(const TimedModel& model, const Layout& layout,
+                                                 const SentBytes* sent) const {
+  DataTime time{.others = others_time(model, layout, sent)};
+  if (layout.data == 1) return time;
+  const Rounds rounds = rounds_of(layout);
+  const double n = layout.data, start = collective_start(layout.data),
+               parameters = (n - 1) / n * rank_parameters(model, layout);
+  const double weights = sent != nullptr ? busiest_of(*sent).weights
+                                         : rounds.gathers * software_.weight_bytes * parameters;
+  const double gradients = sent != nullptr
+                               ? busiest_of(*sent).gradients
+                               : rounds.reductions * software_.gradient_bytes * parameters;
+  time.gathers = rounds.gathers * start + weights / data_bandwidth(layout);
+  time.reductions = rounds.reductions * start + gradients / data_bandwidth(layout);
+  return time;
+}
+
+double StepPredictor::exposed_data(const TimedModel& model, const Layout& layout,
+                                   const DataTime& work, double passes,
+                                   double last_backward) const {
+  if (layout.zero == 3) {
+    const double hidden = (hides(software_.overlaps_gathers) ? work.gathers : 0) +
+                          (hides(software_.overlaps_gradients) ? work.reductions : 0);
+    return work.others + work.gathers + work.reductions - std::min(hidden, passes);
+  }
+  const double before = work.others + work.gathers;
+  if (!hides(software_.overlaps_gradients)) return before + work.reductions;
   // The gradient of the embeddings is complete at the end.
-  const double last = reduction * model.embedding_parameters() / layout.tensor / parameters;
-  return time + last + std::max(0.0, reduction - last - last_backward);
+  const double last = work.reductions * model.embedding_parameters() / layout.tensor /
+                      rank_parameters(model, layout);
+  return before + last + std::max(0.0, work.reductions - last - last_backward);
 }
 
 const OrderedSchedule& StepPredictor::schedule_of(const Layout& layout) {
@@ -196,12 +237,12 @@ double StepPredictor::optimizer_time(const TimedModel& model, const Layout& layo
   return seconds + 2 * kStateBytes * parameters / machine_.host_bandwidth;
 }
 
-StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model,
-                                               const Layout& layout) const {
+StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const Layout& layout,
+                                               const std::vector<std::int64_t>& bounds,
+                                               const SentBytes* sent) const {
   const PassTime forward = layer_forward(model, layout), backward = layer_backward(model, layout);
   const ComputeTime head = head_forward(model, layout);
   const int stages = layout.pipeline * layout.chunks;
-  const std::vector<std::int64_t> bounds = even_stages(model.layers, stages);
   Passes passes;
   passes.ranks.resize(static_cast<std::size_t>(layout.pipeline));
   for (int stage = 0; stage < stages; ++stage) {
@@ -210,11 +251,21 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model,
     const PassTime last{.compute = head * (stage + 1 == stages ? 1 : 0)};
     passes.forward.push_back(forward * layers + last);
     passes.backward.push_back(backward * layers + last * 2);
+    if (sent != nullptr && layout.tensor > 1) {
+      const double starts = 2 * layers * collective_start(layout.tensor);
+      passes.forward[s].tensor = starts + sent->forward[s] / tensor_bandwidth(layout);
+      passes.backward[s].tensor = starts + sent->backward[s] / tensor_bandwidth(layout);
+    }
     PassTime& rank = passes.ranks[static_cast<std::size_t>(stage % layout.pipeline)];
     rank =
         rank + (passes.forward[s] + passes.backward[s]) * static_cast<double>(layout.micro_batches);
   }
   return passes;
+}
+
+StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const Layout& layout,
+                                               const SentBytes* sent) const {
+  return passes_of(model, layout, even_stages(model.layers, layout.pipeline * layout.chunks), sent);
 }
 
 const StepPredictor::PassTime& StepPredictor::Passes::busiest() const {
@@ -231,20 +282,59 @@ PassCosts StepPredictor::Passes::costs(double message, bool overlaps) const {
           .overlaps_messages = overlaps};
 }
 
-StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout) {
-  const Passes passes = passes_of(model, layout);
+StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout,
+                                const SentBytes* sent) {
+  const Passes passes = passes_of(model, layout, sent);
   const PassTime& busiest = passes.busiest();
   StepTime time{.compute = busiest.compute.all(), .tensor = busiest.tensor};
   if (layout.pipeline > 1) {
     const PassCosts costs =
-        passes.costs(message(model, layout), hides(software_.overlaps_messages));
+        passes.costs(message(model, layout, sent), hides(software_.overlaps_messages));
     time.pipeline = schedule_of(layout).duration(costs) - busiest.all();
   }
-  time.data =
-      data_time(model, layout, busiest.all() + time.pipeline, passes.backward.front().all());
+  time.data = exposed_data(model, layout, data_work(model, layout, sent),
+                           busiest.all() + time.pipeline, passes.backward.front().all());
   time.optimizer = optimizer_time(model, layout);
   time.total = busiest.all() + time.pipeline + time.data + time.optimizer;
   return time;
+}
+
+PipelineTimeline StepPredictor::timeline(const TimedModel& model, const Layout& layout,
+                                         const std::vector<std::int64_t>& bounds,
+                                         const OrderedSchedule& schedule) const {
+  const Passes passes = passes_of(model, layout, bounds, nullptr);
+  return schedule.timeline(
+      passes.costs(message(model, layout), hides(software_.overlaps_messages)));
+}
+
+GroupBytes StepPredictor::simulated_bytes(const Layout& layout, const SentBytes& sent) {
+  struct OfRank {
+    double tensor = 0, messages = 0;
+  };
+  std::vector<OfRank> ranks(sent.ranks.size());
+  const auto add_pass = [&](std::size_t rank, const PipelinePass& pass, double times) {
+    const auto& bytes = pass.kind == PassKind::forward ? sent.forward : sent.backward;
+    ranks[rank].tensor += times * bytes[static_cast<std::size_t>(pass.stage)];
+  };
+  if (layout.pipeline == 1) {
+    const auto m = static_cast<double>(layout.micro_batches);
+    add_pass(0, PipelinePass{.kind = PassKind::forward}, m);
+    add_pass(0, PipelinePass{.kind = PassKind::backward}, m);
+  } else {
+    const PassCosts costs{.pass = [](const PipelinePass&) { return 1.0; }, .message = 1};
+    const PipelineTimeline timeline = schedule_of(layout).timeline(costs);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      for (const TimedPass& timed : timeline.ranks[rank]) add_pass(rank, timed.pass, 1);
+      ranks[rank].messages = sent.message * static_cast<double>(timeline.messages[rank].size());
+    }
+  }
+  GroupBytes most;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    most.tensor = std::max(most.tensor, ranks[rank].tensor + sent.ranks[rank].tensor);
+    most.pipeline = std::max(most.pipeline, ranks[rank].messages + sent.ranks[rank].pipeline);
+    most.data = std::max(most.data, sent.ranks[rank].data());
+  }
+  return most;
 }
 
 StepTime StepPredictor::lower_bound(const TimedModel& model, const Layout& layout) const {

@@ -17,6 +17,7 @@
 #include "llmc/config/choices.h"
 #include "llmc/pipeline/timeline.h"
 #include "llmc/plan/time/machine.h"
+#include "llmc/plan/time/sent_bytes.h"
 #include "llmc/plan/time/software.h"
 
 namespace llmc {
@@ -88,7 +89,17 @@ class StepPredictor {
   // Schedules of layouts that were predicted are kept.
   void set_machine(const Machine& machine) { machine_ = machine; }
 
-  StepTime predict(const TimedModel& model, const Layout& layout);
+  // `sent`: the bytes that ranks send; null: those of the sizes of the model.
+  StepTime predict(const TimedModel& model, const Layout& layout, const SentBytes* sent = nullptr);
+
+  // The bytes of the passes and messages that predict() simulates, and of its other collectives.
+  GroupBytes simulated_bytes(const Layout& layout, const SentBytes& sent);
+
+  // The passes and messages of a pipeline in seconds, with these layers (stages.h) and this
+  // schedule.
+  PipelineTimeline timeline(const TimedModel& model, const Layout& layout,
+                            const std::vector<std::int64_t>& bounds,
+                            const OrderedSchedule& schedule) const;
 
   // A time that no step with this layout falls below, without a simulation: `total` is at most that
   // of predict().
@@ -117,7 +128,11 @@ class StepPredictor {
     const PassTime& busiest() const;
     PassCosts costs(double message, bool overlaps) const;
   };
-  Passes passes_of(const TimedModel& model, const Layout& layout) const;
+  // `bounds`: the layers of the stages.
+  Passes passes_of(const TimedModel& model, const Layout& layout,
+                   const std::vector<std::int64_t>& bounds, const SentBytes* sent) const;
+  Passes passes_of(const TimedModel& model, const Layout& layout,
+                   const SentBytes* sent = nullptr) const;
 
   double product(double M, double N, double K) const;
   double values_bytes(double values) const { return values * software_.weight_bytes; }
@@ -126,6 +141,7 @@ class StepPredictor {
   PassTime layer_forward(const TimedModel& model, const Layout& layout) const;
   PassTime layer_backward(const TimedModel& model, const Layout& layout) const;
   ComputeTime head_forward(const TimedModel& model, const Layout& layout) const;
+  double tensor_bandwidth(const Layout& layout) const;
   double tensor_sums(const TimedModel& model, const Layout& layout, double count) const;
 
   double activation_bytes(const TimedModel& model, const Layout& layout) const;
@@ -134,10 +150,19 @@ class StepPredictor {
   double collective_start(int ranks) const;
   double all_reduce(double bytes, int ranks, double bandwidth) const;
   double data_bandwidth(const Layout& layout) const;
-  double message(const TimedModel& model, const Layout& layout) const;
-  // Collectives between data ranks; `passes` hide gathers, `last_backward` the reduction.
-  double data_time(const TimedModel& model, const Layout& layout, double passes,
-                   double last_backward) const;
+  double message(const TimedModel& model, const Layout& layout,
+                 const SentBytes* sent = nullptr) const;
+  // Seconds of the collectives of a step that are not in passes of a tensor group, as if nothing
+  // hid them.
+  struct DataTime {
+    double gathers = 0, reductions = 0;  // of weights and gradients, between data ranks
+    double others = 0;  // the gradient of a tied embedding; if they are counted, also scalars
+  };
+  DataTime data_work(const TimedModel& model, const Layout& layout, const SentBytes* sent) const;
+  double others_time(const TimedModel& model, const Layout& layout, const SentBytes* sent) const;
+  // What of them takes time: `passes` hide gathers, `last_backward` the reduction.
+  double exposed_data(const TimedModel& model, const Layout& layout, const DataTime& work,
+                      double passes, double last_backward) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
 
   const OrderedSchedule& schedule_of(const Layout& layout);

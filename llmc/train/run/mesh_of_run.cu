@@ -82,8 +82,9 @@ Layout layout_of(const std::vector<std::int64_t>& numbers) {
 
 Request with_mesh_of_run(const Request& request, const RunFacts& facts, Exchange& exchange) {
   if (!chooses_mesh(request, facts)) {
-    if (!request.ranks.machine || request.ranks.plan.value_or(false)) return request;
-    fail_usage("--machine needs --plan or --mesh auto, which the checkpoint does not record");
+    const bool has_use = request.ranks.plan.value_or(false) || request.ranks.dump_schedule;
+    if (!request.ranks.machine || has_use) return request;
+    fail_usage("--machine needs --mesh auto, which the checkpoint does not record");
   }
   MeshRoom room = room_of(request, exchange);
   ChosenMesh chosen;
