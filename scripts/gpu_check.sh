@@ -9,6 +9,7 @@
 #   train     GPT-2 124M next to PyTorch: 200 losses from the same weights and batches, then speed
 #   ranks     several ranks next to one: one GPU that 2, 4 and 8 ranks share, or one GPU per rank
 #   memory    --recompute and --offload: the same bits, and their cost with GPT-2 1558M and 8.3 billion parameters
+#   plan      step times that --plan predicts from a machine file measured here, next to those of 124M to 1558M
 #   finetune  frozen parts, LoRA and IA3: the bits that must agree, and time and memory next to all weights
 #   bench     every kernel against the roofs measured here, then PyTorch's
 #   infer     generation with GPT-2 124M and 1558M next to PyTorch: prompts, and tokens at four contexts
@@ -43,8 +44,8 @@ done
 phase=${words[0]:-} out=${words[1]:-}
 [ ${#words[@]} -ge 1 ] && [ ${#words[@]} -le 2 ] || usage_error "give a phase and a folder for the results"
 case $phase in
-  profile | correct | train | ranks | memory | finetune | bench | infer | int8 | study) ;;
-  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, memory, finetune, bench, infer, int8, study" ;;
+  profile | correct | train | ranks | memory | plan | finetune | bench | infer | int8 | study) ;;
+  *) usage_error "phase '$phase' is unknown; allowed: profile, correct, train, ranks, memory, plan, finetune, bench, infer, int8, study" ;;
 esac
 if [ -z "$out" ]; then
   [ $dry -eq 1 ] || usage_error "give a folder for the results of phase $phase"
@@ -302,6 +303,16 @@ phase_memory() {
   step build 300 build.log "${make[@]}" "$build/train_gpt2"
   step memory 450 output.log "$PYTHON" scripts/gpu_check/memory.py --program "$build/train_gpt2" --device $device \
     --work "$work/memory" --seconds $((PHASE_SECONDS - SECONDS - 20)) "${dry_flag[@]}"
+}
+
+# ---- phase: plan ------------------------------------------------------------------------------
+phase_plan() {
+  local V=50257 tokens=1000000 which=(--gpu --seconds $((PHASE_SECONDS - 150)))
+  [ $dry -eq 0 ] || V=300 tokens=20000 which=(--ranks 1 --first 2 --repeats 1)
+  step build 300 build.log "${make[@]}" "$build/train_gpt2"
+  step data 60 output.log "$PYTHON" dev/peers/make_data.py --out "$work/data" --tokens $tokens --vocabulary $V
+  step plan 450 output.log "$PYTHON" dev/plan_accuracy.py "$work/data/tokens.bin" --program "$build/train_gpt2" \
+    "${which[@]}" --tokenizer "words:$work/data/words.txt" --device $device
 }
 
 # ---- phase: finetune --------------------------------------------------------------------------

@@ -294,6 +294,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
   script checkpoint_programs test/test_checkpoint_programs.py "$out" ${case_filter:+"$case_filter"}
   script exchange_programs test/test_exchange_programs.py "$out" ${case_filter:+"$case_filter"}
   script plan_programs test/test_plan_programs.py "$out" ${case_filter:+"$case_filter"}
+  script mesh_programs test/test_mesh_programs.py "$out" ${case_filter:+"$case_filter"}
   script family_programs test/test_family_programs.py "$out" ${case_filter:+"$case_filter"}
   script resume_programs test/test_resume_programs.py "$out" ${case_filter:+"$case_filter"}
   script qat_programs test/test_qat_programs.py "$out" ${case_filter:+"$case_filter"}

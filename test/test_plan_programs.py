@@ -44,6 +44,40 @@ def test_memory_is_that_of_a_dry_run_in_30_layouts(program):
         expect(largest_bytes(text) == row["bytes"], (row["flags"], row["bytes"], text))
 
 
+def most_sent(text):
+    """{kind of group: bytes of the rank that sends the most to it}, by --dry-run."""
+    most = {"tensor": 0, "pipeline": 0, "data": 0}
+    for rank in text.split(" per step:\n")[1:]:
+        lines = {name: int(number) for name, number in re.findall(r"^  ([^:\n]+): (\d+) bytes", rank, re.M)}
+        sums = {kind: sum(number for name, number in lines.items() if name.endswith(f"to {kind} ranks"))
+                for kind in ("tensor", "pipeline")}
+        sums["data"] = lines["gradients"] + lines["weights"] + lines["norm and loss"]
+        most = {kind: max(number, sums[kind]) for kind, number in most.items()}
+    return most
+
+
+def test_simulated_bytes_are_those_of_a_dry_run_in_30_layouts(program):
+    result, _ = plan(program, "--ranks", 16, "--total-batch-tokens", 32 * 128, "--top", 3000)
+    layouts = [row for row in result["layouts"] if row["status"] == "fits"]
+    for row in random.Random(2).sample(layouts, 30):
+        text = program.run(*MODEL, "--ranks", 16, *shlex.split(row["flags"]), "--dry-run").stdout
+        simulated = {kind: row[f"{kind}_bytes"] for kind in ("tensor", "pipeline", "data")}
+        expect(simulated == most_sent(text), (row["flags"], simulated, text))
+
+
+def test_a_predicted_timeline_is_drawn(program):
+    run = [*MODEL, "--ranks", 4, "--pp", 4, "--grad-accum", 8, "--dry-run"]
+    messages = program.run(*run, "--dump-schedule", "plan.html", "--machine", "h100").stderr
+    expect(re.search(r"bubble 37.5% if all passes take equal time, [\d.]+% predicted for llmc on DGX H100", messages), messages)
+    expect("Predicted: llmc on DGX H100 (80 GB)" in (program.folder / "plan.html").read_text(), "no predicted timeline")
+    program.run(*run, "--dump-schedule", "plan.json", "--machine", "h100")
+    events = json.loads((program.folder / "plan.json").read_text())["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    expect("rank 3, predicted" in names and "rank 3, planned" in names, names)
+    ends = [event["ts"] + event["dur"] for event in events if event["ph"] == "X"]
+    expect(len(ends) > 2 * 4 * 16, "passes of both, and messages")
+
+
 def test_a_layout_that_fits_runs_and_one_that_does_not_is_refused(program):
     result, text = plan(program, "--ranks", 8, "--total-batch-tokens", 2 ** 21, "--gpu-memory", 2.25, "--top", 20)
     by_status = {status: [row for row in result["layouts"] if row["status"] == status]
@@ -87,9 +121,9 @@ def test_large_clusters_are_planned(program):
 
 
 def test_mistakes_are_named(program):
-    program.fails(*PLAN[:-1], "h300", phrases=["no machine is called 'h300'", "a100, a100-sheet, h100, h200, v100, v100-2019"])
+    program.fails(*PLAN[:-1], "h300", phrases=["no machine is called 'h300'", "a100, a100-sheet, cpu, h100, h200, v100, v100-2019"])
     program.fails(*PLAN, "--software", "x", phrases=["no software is called 'x'", "llmc, megatron-2019"])
-    program.fails(*MODEL, "--machine", "h100", phrases=["--machine needs --plan"], code=2)
+    program.fails(*MODEL, "--machine", "h100", phrases=["--machine needs --plan, --mesh auto or --dump-schedule"], code=2)
     program.fails(*MODEL, "--top", 3, phrases=["--top needs --plan"], code=2)
     program.fails(*PLAN, "--dry-run", phrases=["--plan and --dry-run exclude each other"], code=2)
     program.fails(*PLAN, "--plan-out", "x.txt", phrases=["'x.txt' does not end in .csv or .json"], code=2)

@@ -16,6 +16,7 @@
 #include "llmc/plan/fit/published.h"
 #include "llmc/plan/search/layouts.h"
 #include "llmc/plan/time/plan_file.h"
+#include "llmc/train/measure/fit_constants.h"
 #include "test/support.h"
 
 using namespace llmc;
@@ -155,6 +156,64 @@ TEST_SUITE("planner") {
                             time.data >= 0 && layout.ranks() == 32 && layout.batch() == 256;
       if (!is_right) FAIL_CHECK(flags_of(layout) << ": " << bound.total << ", " << time.total);
     }
+  }
+
+  TEST_CASE("constants of a machine are found from the parts of its steps") {
+    const Software software = read_software("llmc");
+    Machine machine = read_machine("h100");
+    machine.product_rate = 0.7;
+    machine.product_start = 3e-5;
+    machine.attention_rate = 0.3;
+    machine.memory_bandwidth = 5e10;
+    machine.layer_start = 2e-4;
+    machine.optimizer_scale = 0.5;
+    const StepPredictor predictor(machine, software);
+    std::vector<ProfiledStep> steps;
+    for (const std::int64_t channels : {128, 512, 1024, 4096}) {
+      const TimedModel model{
+          .layers = 2, .channels = channels, .heads = channels / 64, .hidden = 4 * channels};
+      const Layout layout{.micro_batch = channels / 128};
+      steps.push_back({.model = model,
+                       .layout = layout,
+                       .compute = predictor.compute_time(model, layout),
+                       .update = predictor.optimizer_time(model, layout)});
+    }
+    Machine found = read_machine("h100");
+    fit_constants(found, software, steps);
+    for (const auto constant :
+         {&Machine::product_rate, &Machine::product_start, &Machine::attention_rate,
+          &Machine::memory_bandwidth, &Machine::layer_start, &Machine::optimizer_scale}) {
+      CHECK(found.*constant == doctest::Approx(machine.*constant).epsilon(1e-3));
+    }
+  }
+
+  TEST_CASE("bytes that are counted replace those of the sizes of the model") {
+    StepPredictor predictor(read_machine("h100"), read_software("llmc"));
+    const TimedModel model{.layers = 8, .channels = 1024, .heads = 16};
+    const Layout layout{
+        .tensor = 2, .pipeline = 2, .data = 4, .zero = 1, .shard_ranks = 4, .micro_batches = 3};
+    SentBytes sent{.ranks = {{.gradients = 100, .weights = 50, .scalars = 8},
+                             {.gradients = 120, .tensor = 7, .pipeline = 5}},
+                   .forward = {10, 20},
+                   .backward = {30, 50},
+                   .message = 1000};
+    // Each of 3 micro-batches passes both stages, and a message goes each way.
+    const GroupBytes bytes = predictor.simulated_bytes(layout, sent);
+    CHECK(bytes.tensor == 3 * (20 + 50) + 7);
+    CHECK(bytes.pipeline == 3 * 1000 + 5);
+    CHECK(bytes.data == 158);
+    const StepTime small = predictor.predict(model, layout, &sent);
+    sent.ranks[0].gradients += 1e9;
+    const StepTime more_data = predictor.predict(model, layout, &sent);
+    CHECK(more_data.total - small.total ==
+          doctest::Approx(more_data.data - small.data).epsilon(1e-9));
+    CHECK(more_data.data > small.data);
+    sent.forward[1] += 1e9;
+    const StepTime more_sums = predictor.predict(model, layout, &sent);
+    CHECK(more_sums.tensor - more_data.tensor ==
+          doctest::Approx(3e9 / predictor.machine().node_bandwidth).epsilon(1e-9));
+    sent.message += 1e9;
+    CHECK(predictor.predict(model, layout, &sent).pipeline > more_sums.pipeline);
   }
 
   TEST_CASE("typed flags stay, and sizes that do not fit are refused with the reason") {

@@ -1,6 +1,7 @@
 // Steps of a small model on this rank alone, timed by kind of operation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "llmc/comm/exchange.h"
@@ -22,6 +23,14 @@ struct ProfiledStep {
   Layout layout;
   ComputeTime compute;
   double update = 0;  // of gradients that are cleared, their norm, and the optimizer
+
+  // Each part becomes the shorter of both.
+  void keep_shorter(const ProfiledStep& other) {
+    compute.products = std::min(compute.products, other.compute.products);
+    compute.attention = std::min(compute.attention, other.compute.attention);
+    compute.others = std::min(compute.others, other.compute.others);
+    update = std::min(update, other.update);
+  }
 };
 
 // The median step of a few, on random tokens, as the mean of all ranks. Each rank trains a model of
