@@ -11,11 +11,11 @@ import shlex
 import sys
 
 from runner import expect
-from test_checkpoint_programs import QUIET, TINY, with_flags
+from test_checkpoint_programs import QUIET
 from test_programs import ROOT, run_program_tests
 from test_rank_programs import mpirun
 
-MODEL = with_flags(TINY, layers=4, heads=4, channels=32)
+MODEL = ["--train", "text.txt", "--layers", 4, "--heads", 4, "--channels", 32, "--context", 8]
 TRAIN = [*MODEL, *QUIET, "--eps", 1e-4, "--seed", 5, "--steps", 4]
 AUTO = [*TRAIN, "--mesh", "auto"]
 
@@ -64,7 +64,7 @@ def test_a_resumed_run_chooses_again_and_keeps_its_tokens(program):
     expect("--mesh auto: no layout of 7 ranks has steps of" in error, error)
     expect("data ranks do not divide the" in error and "hint: type another --total-batch-tokens" in error, error)
     messages = mpirun(program, 2, "--out", "run", "--resume", "--mesh", "flags", "--tp", 2, "--steps", 5)[1]
-    expect("\nmesh: --tp" not in messages and "--mesh was auto, it is flags now" in messages, messages)
+    expect("\nmesh: --tp" not in messages and '--mesh was "auto", it is "flags" now' in messages, messages)
 
 
 def test_what_does_not_fit_is_refused(program):

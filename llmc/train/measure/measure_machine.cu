@@ -51,7 +51,7 @@ std::vector<MeasuredSizes> measured_sizes() {
     return {sizes(4, 768, 1024, 4, 50257), sizes(4, 768, 1024, 16, 50257),
             sizes(3, 1600, 1024, 8, 50257), sizes(2, 2048, 2048, 4, 16384)};
   }
-  return {sizes(2, 128, 64, 4, 512), sizes(2, 256, 256, 4, 4096), sizes(1, 512, 128, 4, 4096),
+  return {sizes(2, 128, 64, 4, 512), sizes(2, 256, 256, 2, 4096), sizes(1, 512, 128, 4, 4096),
           sizes(1, 768, 128, 2, 8192)};
 }
 

@@ -18,7 +18,7 @@ namespace llmc {
 
 namespace {
 
-constexpr int kWarmUp = 3, kSteps = 7;
+constexpr int kWarmUp = 2, kSteps = 5;
 
 RunConfig config_of(const MeasuredSizes& sizes, Dtype dtype) {
   Request request;
