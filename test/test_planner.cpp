@@ -178,12 +178,12 @@ TEST_SUITE("planner") {
                        .compute = predictor.compute_time(model, layout),
                        .update = predictor.optimizer_time(model, layout)});
     }
-    Machine found = read_machine("h100");
-    fit_constants(found, software, steps);
+    Machine fitted = read_machine("h100");
+    fit_constants(fitted, software, steps);
     for (const auto constant :
          {&Machine::product_rate, &Machine::product_start, &Machine::attention_rate,
           &Machine::memory_bandwidth, &Machine::layer_start, &Machine::optimizer_scale}) {
-      CHECK(found.*constant == doctest::Approx(machine.*constant).epsilon(1e-3));
+      CHECK(fitted.*constant == doctest::Approx(machine.*constant).epsilon(1e-3));
     }
   }
 

@@ -9,7 +9,7 @@
 
 namespace llmc {
 
-// What a layout runs on.
+// The machine and the ranks of a layout.
 struct MeshRoom {
   std::string machine;          // of scripts/machines, or a file
   double ranks_per_node = 0;    // 0: that of the machine

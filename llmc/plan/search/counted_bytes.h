@@ -6,7 +6,7 @@
 
 namespace llmc {
 
-// Of the ranks with the first place in their tensor and data groups, which send the most.
+// The bytes of the ranks with the first place in their tensor and data groups, which send the most.
 SentBytes counted_bytes(const RunConfig& config);
 
 }  // namespace llmc

@@ -7,7 +7,7 @@
 namespace llmc {
 
 struct SentBytes {
-  // Of one rank for each pipeline rank: in a step, outside of passes.
+  // The bytes of one rank for each pipeline rank: in a step, outside of passes.
   struct OfRank {
     double gradients = 0, weights = 0, scalars = 0;  // between data ranks
     double tensor = 0;                               // in the tensor group
@@ -16,7 +16,7 @@ struct SentBytes {
     double data() const { return gradients + weights + scalars; }
   };
   std::vector<OfRank> ranks;
-  // Of a pass through each stage, in the tensor group.
+  // A pass through each stage, in the tensor group.
   std::vector<double> forward, backward;
   double message = 0;  // one, from stage to stage
 };

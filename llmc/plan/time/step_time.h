@@ -160,7 +160,7 @@ class StepPredictor {
   };
   DataTime data_work(const TimedModel& model, const Layout& layout, const SentBytes* sent) const;
   double others_time(const TimedModel& model, const Layout& layout, const SentBytes* sent) const;
-  // What of them takes time: `passes` hide gathers, `last_backward` the reduction.
+  // The part of them that takes time: `passes` hide gathers, `last_backward` the reduction.
   double exposed_data(const TimedModel& model, const Layout& layout, const DataTime& work,
                       double passes, double last_backward) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
