@@ -3,15 +3,21 @@
 //
 //     make build/host/planner
 //     build/host/planner VTRAIN [FOLDER]
+//     build/host/planner --profile MEASUREMENTS.jsonl MACHINE [FOLDER]
 //
 // VTRAIN is a folder with ground_truth_multi.csv and ground_truth_single.csv of vTrain.
 // MACHINE.json is written with the medians of the fitted constants: scripts/machines/a100.json.
+//
+// The second form fits constants of MACHINE to the profile of this engine's steps that
+// `scripts/gpu_check.sh profile` measured on one GPU, and compares them with the steps of its other
+// runs.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -19,6 +25,7 @@
 #include "llmc/plan/fit/fit_machine.h"
 #include "llmc/plan/fit/measured_steps.h"
 #include "llmc/plan/fit/published.h"
+#include "llmc/train/measure/fit_constants.h"
 
 using namespace llmc;
 
@@ -193,15 +200,81 @@ void check(const std::filesystem::path& vtrain, const std::string& output) {
                 "that one GPU has the published 39 TFLOP/s; build/host/planner");
 }
 
+// A run of GPT-2 124M in measurements.jsonl.
+struct ProfiledRun {
+  double step_seconds = 0;  // of a run that was not profiled
+  std::int64_t B = 0;
+  std::vector<OperationTime> operations = {};
+};
+
+// By label.
+std::map<std::string, ProfiledRun> read_profiles(const std::string& path) {
+  std::map<std::string, ProfiledRun> runs;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = parse_json(line, path);
+    ProfiledRun& run = runs[json["label"].text()];
+    if (json["type"].text() == "run") {
+      run.step_seconds = 1e-3 * json["step_ms"].number();
+      const Json& flags = json["flags"];
+      for (std::size_t i = 0; i + 1 < flags.size(); ++i) {
+        if (flags[i].text() == "--batch-size") run.B = std::stoll(flags[i + 1].text());
+      }
+    } else if (json["type"].text() == "profile") {
+      run.operations.push_back({json["operation"].text(), 1e-3 * json["ms_per_step"].number(),
+                                json.find("flop_per_s") != nullptr});
+    }
+  }
+  return runs;
+}
+
+// Runs whose logits exist in pieces of 4096 rows, as by default.
+void fit_profile(const std::string& path, const std::string& name, const std::string& output) {
+  const std::map<std::string, ProfiledRun> runs = read_profiles(path);
+  std::vector<ProfiledStep> steps;
+  for (const auto& [label, run] : runs) {
+    if (run.operations.empty() || label.find("all-rows") != label.npos) continue;
+    ProfiledStep step{.layout = {.micro_batch = run.B}};
+    add_operations(step, run.operations);
+    steps.push_back(step);
+  }
+  const Software software = read_software("llmc");
+  Machine machine = read_machine(name);
+  fit_constants(machine, software, steps);
+  const double attention = machine.attention_rate;
+  std::printf("%zu profiled steps of GPT-2 124M, fitted: attention_rate %.4g\n", steps.size(),
+              attention);
+  StepPredictor predictor(machine, software);
+  for (const auto& [label, run] : runs) {
+    if (!run.operations.empty() || run.B == 0) continue;
+    const double predicted = predictor.predict({}, {.micro_batch = run.B}).total;
+    std::printf("  %s: %.2f ms predicted, %.2f ms measured, %+.1f%%\n", label.c_str(),
+                1e3 * predicted, 1e3 * run.step_seconds, percent(predicted / run.step_seconds - 1));
+  }
+  if (output.empty()) return;
+  machine.attention_rate = 0;  // that of this engine's kernels: in software/llmc.json
+  write_machine(output, name, machine, name,
+                {&Machine::product_rate, &Machine::product_start, &Machine::memory_bandwidth,
+                 &Machine::layer_start, &Machine::optimizer_scale},
+                "fitted to the profile of this engine's GPT-2 124M in bf16, " + path +
+                    ", build/host/planner");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
-    std::fprintf(stderr, "planner VTRAIN [FOLDER]\n");
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const bool fits_profile = !words.empty() && words[0] == "--profile";
+  const std::size_t needed = fits_profile ? 3 : 1;
+  if (words.size() != needed && words.size() != needed + 1) {
+    std::fprintf(stderr,
+                 "planner VTRAIN [FOLDER]\n"
+                 "planner --profile MEASUREMENTS.jsonl MACHINE [FOLDER]\n");
     return 2;
   }
+  const std::string output = words.size() > needed ? words.back() : "";
   try {
-    check(argv[1], argc == 3 ? argv[2] : "");
+    fits_profile ? fit_profile(words[1], words[2], output) : check(words[0], output);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "planner: %s\n", error.what());
     return 1;

@@ -24,7 +24,8 @@ UPDATE = ("zero gradients", "optimizer/gradient norm", "optimizer/adamw")
 
 NOT_COUNTED = {
     "score_values": (0, "attention keeps scores on chip"),
-    "attention_rate": (0.5, "not measured for all shapes; machine files that were measured have their own"),
+    "attention_rate": (0.179, "measured on one H100 at T = 1024 with 64 channels per head (dev/results/2026-11-27-h100-aaa6bc3-profile); "
+                       "files of --measure-machine have their own"),
     "weight_bytes": (HALF, "bf16; --plan uses those of --dtype"),
     "overlaps_messages": (1, "messages have streams of their own"),
     "divides_messages": (0, "each tensor rank sends the whole message"),
@@ -76,30 +77,35 @@ def counts(program, text, folder):
     steps = {(c, b): profiled_bytes(program, text, c, b, folder) for c in CHANNELS for b in BATCHES}
     rows = (BATCHES[1] - BATCHES[0]) * CONTEXT
 
-    def per_value(operation):
+    def per_value(*operations):
         """Per row and channel of each layer."""
-        of = {key: step[operation] for key, step in steps.items()}
+        of = {key: sum(step[operation] for operation in operations) for key, step in steps.items()}
         (c0, c1), (b0, b1) = CHANNELS, BATCHES
         both = of[c1, b1] - of[c1, b0] - of[c0, b1] + of[c0, b0]
-        return number(both / (rows * (c1 - c0)) / LAYERS / HALF)
+        return both / (rows * (c1 - c0)) / LAYERS / HALF
 
+    # Of the outputs with a bias, tensor ranks divide 3 C and 4 C, and each has 2 C.
+    bias = per_value("backward/bias gradient")
+    divided = per_value("forward/gelu forward", "backward/gelu backward") + bias * 7 / 9
+    copied = per_value("forward/residual layernorm forward", "backward/layernorm backward") + bias * 2 / 9
     key = CHANNELS[0], BATCHES[0]
     vocabulary = 384  # 257 tokens of bytes, with padding
     logits = steps[key]["head/classifier"] / (BATCHES[0] * CONTEXT * vocabulary * HALF)
     # Clearing writes 4 bytes per parameter, padding included.
     update = 4 * sum(steps[key][name] for name in UPDATE) / steps[key]["zero gradients"]
-    divided = sent(program, "--zero", 1)  # reduces gradients, then gathers weights
+    stage_one = sent(program, "--zero", 1)  # reduces gradients, then gathers weights
     tensor, full = (sent(program, "--tp", 2, "--recompute", mode)["activations, to tensor ranks"]
                     for mode in ("none", "full"))
     one_sum = CONTEXT * CHANNELS[0] * HALF  # that a rank of two sends of an all-reduce
     return {
-        "divided_values": (per_value("forward/gelu forward"), "counted by --profile: GELU"),
-        "copied_values": (per_value("forward/residual layernorm forward"), "counted by --profile: two residual norms"),
+        "divided_values": (number(divided / 3), "counted by --profile, a third of both passes: GELU, gradients of biases"),
+        "copied_values": (number(copied / 3), "counted by --profile, a third of both passes: two norms, gradients of "
+                                              "biases"),
         "logit_values": (number(logits), "counted by --profile: the classifier reads logits and writes their gradient "
                                           "in place, loss included"),
         "optimizer_bytes": (number(update), "counted by --profile: gradients cleared, their norm, AdamW with its "
                                              "moments, master and other weights"),
-        "gradient_bytes": (number(HALF * divided["gradients"] / divided["weights"]), "counted by --dry-run: fp32"),
+        "gradient_bytes": (number(HALF * stage_one["gradients"] / stage_one["weights"]), "counted by --dry-run: fp32"),
         "recompute_sums": (number((full - tensor) / (LAYERS * one_sum)),
                            "counted by --dry-run: the last sum of a block is not needed, but the pieces of its input "
                            "are gathered"),

@@ -187,6 +187,28 @@ TEST_SUITE("planner") {
     }
   }
 
+  TEST_CASE("steps of this engine that were measured on one GPU are predicted") {
+    const Software software = read_software("llmc");
+    // dev/results/2026-11-27-h100-aaa6bc3-profile: GPT-2 124M, to whose operations h100 is fitted.
+    StepPredictor h100(read_machine("h100"), software);
+    for (const auto& [B, milliseconds] :
+         {std::pair(16, 34.80), std::pair(32, 65.30), std::pair(64, 126.39)}) {
+      const double predicted = 1e3 * h100.predict({}, {.micro_batch = B}).total;
+      CHECK(std::abs(predicted / milliseconds - 1) <= 0.03);
+    }
+    // dev/results/2026-11-27-h200-30b090d-memory: GPT-2 1558M, to which nothing is fitted.
+    StepPredictor h200(read_machine("h200"), software);
+    const TimedModel model{.layers = 48, .channels = 1600, .heads = 25, .hidden = 6400};
+    for (const auto& [recompute, milliseconds] :
+         {std::pair(Recompute::none, 102.9), std::pair(Recompute::selective, 105.3),
+          std::pair(Recompute::full, 122.5)}) {
+      const Layout layout{.micro_batch = 4, .recompute = recompute};
+      CHECK(std::abs(1e3 * h200.predict(model, layout).total / milliseconds - 1) <= 0.1);
+    }
+    const Layout offloaded{.micro_batch = 4, .offloads_optimizer = true};
+    CHECK(std::abs(1e3 * h200.predict(model, offloaded).total / 781.8 - 1) <= 0.1);
+  }
+
   TEST_CASE("bytes that are counted replace those of the sizes of the model") {
     StepPredictor predictor(read_machine("h100"), read_software("llmc"));
     const TimedModel model{.layers = 8, .channels = 1024, .heads = 16};

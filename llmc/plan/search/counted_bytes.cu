@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "llmc/device/dtype.h"
+#include "llmc/plan/offload_traffic.h"
 #include "llmc/plan/search/counted_bytes.h"
 #include "llmc/plan/step_traffic.h"
 
@@ -12,6 +13,11 @@ namespace {
 
 double as_bytes(const GroupTraffic& traffic) {
   return static_cast<double>(traffic.all());
+}
+
+// Both directions; a file is not predicted.
+double host_bytes(const OffloadBytes& bytes, const OffloadPlace& place) {
+  return place.place == Place::host ? static_cast<double>(bytes.to_device + bytes.from_device) : 0;
 }
 
 // Adds the stages of a pipeline rank.
@@ -51,11 +57,18 @@ SentBytes counted_bytes(const RunConfig& config) {
   for (int rank = 0; rank < mesh.pipeline_ranks; ++rank) {
     const StepTraffic step = step_traffic(config.shape, run, mesh, config.batch.grad_accum, size,
                                           mesh.rank_at(rank, 0, 0, 0));
+    const OffloadTraffic moved =
+        offload_traffic(config.precision.dtype, config.shape, run, mesh, config.batch.grad_accum,
+                        mesh.rank_at(rank, 0, 0, 0));
     sent.ranks.push_back({.gradients = as_bytes(step.gradients),
                           .weights = as_bytes(step.weights),
                           .scalars = as_bytes(step.scalars),
                           .tensor = as_bytes(step.copied_gradients + step.tensor_scalars),
-                          .pipeline = as_bytes(step.shared_embedding + step.pipeline_scalars)});
+                          .pipeline = as_bytes(step.shared_embedding + step.pipeline_scalars),
+                          .host_update = host_bytes(moved.optimizer, run.offload.optimizer) +
+                                         host_bytes(moved.gradients, run.offload.gradients),
+                          .host_passes = host_bytes(moved.parameters, run.offload.parameters) +
+                                         host_bytes(moved.activations, run.offload.activations)});
     if (mesh.tensor_ranks > 1) add_stages(sent, config, run, rank, size);
   }
   return sent;

@@ -90,18 +90,22 @@ class LayoutSearch {
   }
 
   void judge(PlannedLayout& one, const TimedModel& model) {
-    one.time = predictor_.predict(model, one.layout);
-    if (one.time.total >= slowest_ranked()) return;
+    const bool counts = predictor_.software().counted_traffic > 0;
+    if (!counts) {
+      one.time = predictor_.predict(model, one.layout);
+      if (one.time.total >= slowest_ranked()) return;
+    }
     try {
       RunConfig config = resolve(request_of(typed_, one.layout), facts_);
       choose_trainable(config, config.finetune.adapter);
-      one.bytes = largest_memory(config.precision.dtype, config.shape, config.run_shape(),
-                                 config.mesh(), predictor_.machine().host_bandwidth == 0);
-      if (predictor_.software().counted_traffic > 0) {
+      if (counts) {
         const SentBytes sent = counted_bytes(config);
         one.sent = predictor_.simulated_bytes(one.layout, sent);
         one.time = predictor_.predict(model, one.layout, &sent);
+        if (one.time.total >= slowest_ranked()) return;
       }
+      one.bytes = largest_memory(config.precision.dtype, config.shape, config.run_shape(),
+                                 config.mesh(), predictor_.machine().host_bandwidth == 0);
     } catch (const Error& error) {
       one.status = PlanStatus::refused;
       one.reason = first_line(error.what());

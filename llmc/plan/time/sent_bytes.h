@@ -12,6 +12,9 @@ struct SentBytes {
     double gradients = 0, weights = 0, scalars = 0;  // between data ranks
     double tensor = 0;                               // in the tensor group
     double pipeline = 0;  // between pipeline ranks: gradients of a tied embedding, and scalars
+    // To and from the memory of the host: of state that an update needs, which waits for it; and of
+    // state that passes need, which they hide.
+    double host_update = 0, host_passes = 0;
 
     double data() const { return gradients + weights + scalars; }
   };

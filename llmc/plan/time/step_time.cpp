@@ -226,15 +226,32 @@ const OrderedSchedule& StepPredictor::schedule_of(const Layout& layout) {
   return schedules_.emplace(key, OrderedSchedule(pipeline_schedule(shape), shape)).first->second;
 }
 
+double StepPredictor::updated_parameters(const TimedModel& model, const Layout& layout) const {
+  return rank_parameters(model, layout) / (layout.zero > 0 ? layout.shard_ranks : 1);
+}
+
 double StepPredictor::optimizer_time(const TimedModel& model, const Layout& layout) const {
-  const double parameters =
-      rank_parameters(model, layout) / (layout.zero > 0 ? layout.shard_ranks : 1);
-  const double seconds =
-      parameters * software_.optimizer_bytes * machine_.optimizer_scale / machine_.memory_bandwidth;
-  if (!layout.offloads_optimizer || machine_.host_bandwidth == 0) return seconds;
+  return updated_parameters(model, layout) * software_.optimizer_bytes * machine_.optimizer_scale /
+         machine_.memory_bandwidth;
+}
+
+double StepPredictor::host_time(const TimedModel& model, const Layout& layout, double passes,
+                                const SentBytes* sent) const {
+  if (machine_.host_bandwidth == 0) return 0;
+  if (sent != nullptr) {
+    double longest = 0;
+    for (const SentBytes::OfRank& rank : sent->ranks) {
+      const double time = rank.host_update / machine_.host_bandwidth +
+                          std::max(0.0, rank.host_passes / machine_.host_bandwidth - passes);
+      longest = std::max(longest, time);
+    }
+    return longest;
+  }
   // The master weight and both moments come and leave.
   constexpr double kStateBytes = 12;
-  return seconds + 2 * kStateBytes * parameters / machine_.host_bandwidth;
+  return layout.offloads_optimizer
+             ? 2 * kStateBytes * updated_parameters(model, layout) / machine_.host_bandwidth
+             : 0;
 }
 
 StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const Layout& layout,
@@ -294,7 +311,8 @@ StepTime StepPredictor::predict(const TimedModel& model, const Layout& layout,
   }
   time.data = exposed_data(model, layout, data_work(model, layout, sent),
                            busiest.all() + time.pipeline, passes.backward.front().all());
-  time.optimizer = optimizer_time(model, layout);
+  time.optimizer =
+      optimizer_time(model, layout) + host_time(model, layout, busiest.all() + time.pipeline, sent);
   time.total = busiest.all() + time.pipeline + time.data + time.optimizer;
   return time;
 }

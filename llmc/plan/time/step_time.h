@@ -52,11 +52,11 @@ struct Layout {
 
 // Seconds of one step: the parts add up to `total`.
 struct StepTime {
-  double compute = 0;   // of the rank with most work, without communication
-  double tensor = 0;    // its collectives in the tensor group
-  double pipeline = 0;  // messages that it waits for, and the bubble
-  double data = 0;      // exposed collectives between data ranks, and of a tied embedding
-  double optimizer = 0;
+  double compute = 0;    // of the rank with most work, without communication
+  double tensor = 0;     // its collectives in the tensor group
+  double pipeline = 0;   // messages that it waits for, and the bubble
+  double data = 0;       // exposed collectives between data ranks, and of a tied embedding
+  double optimizer = 0;  // the update, and offloaded state that the rank waits for
   double total = 0;
 };
 
@@ -107,6 +107,7 @@ class StepPredictor {
 
   // The passes of the rank with most work, without communication.
   ComputeTime compute_time(const TimedModel& model, const Layout& layout) const;
+  // The update.
   double optimizer_time(const TimedModel& model, const Layout& layout) const;
 
  private:
@@ -163,6 +164,10 @@ class StepPredictor {
   // The part of them that takes time: `passes` hide gathers, `last_backward` the reduction.
   double exposed_data(const TimedModel& model, const Layout& layout, const DataTime& work,
                       double passes, double last_backward) const;
+  // Transfers to and from the host that nothing hides.
+  double host_time(const TimedModel& model, const Layout& layout, double passes,
+                   const SentBytes* sent) const;
+  double updated_parameters(const TimedModel& model, const Layout& layout) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
 
   const OrderedSchedule& schedule_of(const Layout& layout);

@@ -6,7 +6,7 @@
 
 #include "llmc/plan/time/machine.h"
 #include "llmc/plan/time/software.h"
-#include "llmc/train/measure/profiled_step.h"
+#include "llmc/train/measure/step_parts.h"
 
 namespace llmc {
 

@@ -45,31 +45,14 @@ Batch some_tokens(const RunConfig& config) {
   return batch;
 }
 
-// Whether rows have others inside: "forward/" is the begin of their paths.
-bool has_parts(const std::vector<ProfileRow>& rows, const ProfileRow& row) {
-  return row.depth == 0 || std::ranges::any_of(rows, [&](const ProfileRow& other) {
-           return other.path.starts_with(row.path + "/");
-         });
-}
-
-void add_row(ProfiledStep& step, const ProfileRow& row) {
-  const double seconds = 1e-3 * row.milliseconds;
-  if (row.path.starts_with("optimizer") || row.path == "zero gradients") {
-    step.update += seconds;
-  } else if (row.path.find("attention") != row.path.npos) {
-    step.compute.attention += seconds;
-  } else {
-    (row.work.flops > 0 ? step.compute.products : step.compute.others) += seconds;
-  }
-}
-
 // Adds up the rows of one step.
 ProfiledStep parts_of(const Profiler& profiler) {
-  ProfiledStep step;
-  const std::vector<ProfileRow> rows = profile_rows(profiler);
-  for (const ProfileRow& row : rows) {
-    if (!has_parts(rows, row)) add_row(step, row);
+  std::vector<OperationTime> operations;
+  for (const ProfileRow& row : profile_rows(profiler)) {
+    operations.push_back({row.path, 1e-3 * row.milliseconds, row.work.flops > 0});
   }
+  ProfiledStep step;
+  add_operations(step, operations);
   return step;
 }
 
