@@ -84,7 +84,7 @@ def counts(program, text, folder):
         both = of[c1, b1] - of[c1, b0] - of[c0, b1] + of[c0, b0]
         return both / (rows * (c1 - c0)) / LAYERS / HALF
 
-    # Of the outputs with a bias, tensor ranks divide 3 C and 4 C, and each has 2 C.
+    # Tensor ranks divide 3 C and 4 C of the outputs that have a bias, and each has the other 2 C.
     bias = per_value("backward/bias gradient")
     divided = per_value("forward/gelu forward", "backward/gelu backward") + bias * 7 / 9
     copied = per_value("forward/residual layernorm forward", "backward/layernorm backward") + bias * 2 / 9

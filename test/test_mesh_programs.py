@@ -3,19 +3,23 @@
 
     python3 test/test_mesh_programs.py build/host [PATTERN]
 
-Prints and exits as test_programs.py does.
+LLMC_LONG=1 also runs 30 layouts. Prints and exits as test_programs.py does.
 """
 import json
+import os
+import random
 import re
 import shlex
 import sys
 
-from runner import expect
+from runner import Skip, expect
 from test_checkpoint_programs import QUIET
 from test_programs import ROOT, run_program_tests
 from test_rank_programs import mpirun
 
+LONG = os.environ.get("LLMC_LONG", "0") != "0"
 MODEL = ["--train", "text.txt", "--layers", 4, "--heads", 4, "--channels", 32, "--context", 8]
+LARGER = ["--train", "text.txt", "--layers", 4, "--heads", 4, "--channels", 128, "--context", 32]
 TRAIN = [*MODEL, *QUIET, "--eps", 1e-4, "--seed", 5, "--steps", 4]
 AUTO = [*TRAIN, "--mesh", "auto"]
 
@@ -91,6 +95,22 @@ def test_a_measured_machine_is_planned_for(program):
     text = program.run(*MODEL, "--plan", "--ranks", 2, "--machine", "machine.json").stdout
     expect(machine["machine"] in text and "\n   1 " in text, text)
     program.fails("--measure-machine", "machine.txt", phrases=["'machine.txt' does not end in .json"], code=2)
+
+
+def test_30_real_runs_reserve_what_is_planned(program):
+    """Logs round to 0.1 MiB; test_plan_programs.py compares bytes with --dry-run."""
+    if not LONG:
+        raise Skip("only with LLMC_LONG=1")
+    for ranks in (2, 4):
+        program.run(*LARGER, "--plan", "--ranks", ranks, "--top", 1000, "--machine", "cpu", "--plan-out", "plan.json",
+                    "--total-batch-tokens", 16 * 32)
+        layouts = [row for row in json.loads((program.folder / "plan.json").read_text())["layouts"] if row["status"] == "fits"]
+        for row in random.Random(ranks).sample(layouts, 15):
+            flags = [*LARGER, *QUIET, *shlex.split(row["flags"]), "--steps", 1, "--log", "run.jsonl"]
+            (program.folder / "run.jsonl").unlink(missing_ok=True)
+            mpirun(program, ranks, *flags)
+            reserved = json.loads((program.folder / "run.jsonl").read_text().splitlines()[0])["planned_mem_mb_ranks"]
+            expect(max(map(float, reserved.split())) == round(row["bytes"] / 2 ** 20, 1), (row["flags"], row["bytes"], reserved))
 
 
 def test_the_software_file_is_what_the_operations_count(program):
