@@ -16,6 +16,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "scripts"))
+import standard_output  # noqa: E402
+
 SOFTWARE = ROOT / "scripts/machines/software/llmc.json"
 LAYERS, CONTEXT = 2, 64
 CHANNELS, BATCHES = (128, 256), (2, 4)
@@ -134,4 +137,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    standard_output.run(main)

@@ -32,7 +32,7 @@ MESHES = [(2, ["--zero", 0]), (2, ["--tp", 2]), (2, ["--pp", 2, "--grad-accum", 
           (4, ["--tp", 2, "--pp", 2, "--grad-accum", 2])]
 # Values for rows that do not accept a plain number.
 VALUES = {"--offload": "optimizer", "--train-only": "ln_f.*", "--freeze": "wte.*", "--lora-targets": "all", "--ia3-targets": "kv", "--classes": "a=text.txt,b=text.txt",
-          "--split": "80/20", "--chat-template": "{role} {content}", "--eval": "perplexity:text.txt", "--dump-schedule": "x.csv", "--plan-out": "x.csv", "--device": "host", "--comm": "mpi",
+          "--split": "80/20", "--chat-template": "{role} {content}", "--eval": "perplexity:text.txt", "--dump-schedule": "x.csv", "--plan-out": "x.csv", "--measure-machine": "x.json", "--device": "host", "--comm": "mpi",
           "--loss-scale": 2, "--heartbeat-timeout": 20, "--comm-timeout": 20, "--dtype": "bf16", "--dropout": 0.5, "--embedding-dropout": 0.5, "--attention-dropout": 0.5,
           "--residual-dropout": 0.5}
 NEEDED = {"--ranks": ["--dry-run"], "--gpu-memory": ["--dry-run"]}  # in addition to the flags that the table lists

@@ -48,15 +48,15 @@ STDOUT = {
 # Finished shards of tokenize stay, and t.json completes them.
 FILES = {
     "train_gpt2": [
-        ([*RUN, "--log", "run.jsonl"], "run.jsonl", []),
-        ([*EVALUATION, "--val", "text.txt", "--log", "zero.jsonl"], "zero.jsonl", []),
+        ([*RUN, "--log", "run.jsonl"], "run.jsonl", []), ([*EVALUATION, "--val", "text.txt", "--log", "zero.jsonl"], "zero.jsonl", []),
         ([*RUN, "--final-samples-out", "samples.txt", "--final-samples-tokens", 16], "samples.txt", ["samples.txt"]),
         *(([*RUN, "--profile", 1, "--profile-out", out], out, [out]) for out in ("profile.jsonl", "profile.json")),
         ([*RUN, "--offload", "optimizer=scratch"], "scratch", []),
         ([*RUN, "--out", "ckpt"], "step_000002", ["ckpt/step_000002/manifest.json"]),
         *((["--dry-run", *SMALL, "--pp", 2, "--grad-accum", 2, "--ranks", 2, "--dump-schedule", plan], plan, [plan])
           for plan in ("plan.csv", "plan.html", "plan.json")),
-        *((["--plan", *SMALL, "--ranks", 2, "--plan-out", name], name, [name]) for name in ("all.csv", "all.json"))],
+        *((["--plan", *SMALL, "--ranks", 2, "--plan-out", name], name, [name]) for name in ("all.csv", "all.json")),
+        (["--measure-machine", "machine.json"], "machine.json", ["machine.json"])],
     "infer_gpt2": [(["perplexity", "text.txt", *MODEL, "--limit", 2, "--save-log", "base.log"], "base.log", ["base.log"]),
                    (["quantize", "model", "int8", "--quant", "w8"], "int8", ["int8"]),
                    (["merge", *ADAPTER, "merged"], "merged", ["merged"])],
