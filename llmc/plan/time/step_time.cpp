@@ -259,15 +259,18 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const La
                                                const SentBytes* sent) const {
   const PassTime forward = layer_forward(model, layout), backward = layer_backward(model, layout);
   const ComputeTime head = head_forward(model, layout);
+  // Of the embeddings, and of the gradient of the head's input.
+  const double sum = tensor_sums(model, layout, 1);
   const int stages = layout.pipeline * layout.chunks;
   Passes passes;
   passes.ranks.resize(static_cast<std::size_t>(layout.pipeline));
   for (int stage = 0; stage < stages; ++stage) {
     const auto s = static_cast<std::size_t>(stage);
     const auto layers = static_cast<double>(bounds[s + 1] - bounds[s]);
-    const PassTime last{.compute = head * (stage + 1 == stages ? 1 : 0)};
-    passes.forward.push_back(forward * layers + last);
-    passes.backward.push_back(backward * layers + last * 2);
+    const bool is_first = stage == 0, is_last = stage + 1 == stages;
+    const PassTime last{.compute = head * (is_last ? 1 : 0)};
+    passes.forward.push_back(forward * layers + last + PassTime{{}, is_first ? sum : 0});
+    passes.backward.push_back(backward * layers + last * 2 + PassTime{{}, is_last ? sum : 0});
     if (sent != nullptr && layout.tensor > 1) {
       const double starts = 2 * layers * collective_start(layout.tensor);
       passes.forward[s].tensor = starts + sent->forward[s] / tensor_bandwidth(layout);
