@@ -182,8 +182,9 @@ void check(const std::filesystem::path& vtrain, const std::string& output) {
   const auto tables = read_published(kMachines / "published.json");
   for (const char* const name : {"weak scaling", "tensor, pipeline and data", "full recomputation",
                                  "selective recomputation"}) {
-    print_table(table_called(tables, name), StepPredictor(median, software));
-    print_fits(table_called(tables, name), fits, software);
+    const PublishedTable& table = table_called(tables, name);
+    print_table(table, StepPredictor(median, read_software(table.software)));
+    print_fits(table, fits, read_software(table.software));
   }
   print_zero(table_called(tables, "ZeRO-3"), median, read_software("deepspeed-zero3"));
   Machine v100 = print_v100(tables);

@@ -30,6 +30,7 @@ NOT_COUNTED = {
     "attention_rate": (0.179, "measured on one H100 at T = 1024 with 64 channels per head (dev/results/2026-11-27-h100-aaa6bc3-profile); "
                        "files of --measure-machine have their own"),
     "weight_bytes": (HALF, "bf16; --plan uses those of --dtype"),
+    "accumulation_bytes": (0, "products add to gradients"),
     "overlaps_messages": (1, "messages have streams of their own"),
     "divides_messages": (0, "each tensor rank sends the whole message"),
     "overlaps_gradients": (1, "buckets are reduced during the last backward pass"),
@@ -37,7 +38,7 @@ NOT_COUNTED = {
     "counted_traffic": (1, "--plan takes the bytes that --dry-run prints, which are those that runs count"),
 }
 ORDER = ["score_values", "divided_values", "copied_values", "logit_values", "attention_rate", "weight_bytes",
-         "gradient_bytes", "optimizer_bytes", "recompute_sums", "overlaps_messages", "divides_messages",
+         "gradient_bytes", "optimizer_bytes", "accumulation_bytes", "recompute_sums", "overlaps_messages", "divides_messages",
          "overlaps_gradients", "overlaps_gathers", "counted_traffic"]
 
 

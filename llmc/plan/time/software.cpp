@@ -30,6 +30,7 @@ const std::vector<SoftwareConstant>& software_constants() {
       {"weight_bytes", &Software::weight_bytes},
       {"gradient_bytes", &Software::gradient_bytes},
       {"optimizer_bytes", &Software::optimizer_bytes},
+      {"accumulation_bytes", &Software::accumulation_bytes},
       {"recompute_sums", &Software::recompute_sums},
       {"overlaps_messages", &Software::overlaps_messages},
       {"divides_messages", &Software::divides_messages},

@@ -22,7 +22,9 @@ struct Software {
   double weight_bytes = 2;      // of a weight or an activation
   double gradient_bytes = 2;    // of a gradient that data ranks reduce
   double optimizer_bytes = 18;  // that an update moves per parameter
-  double recompute_sums = 2;    // all-reduces of a layer that is recomputed in full
+  // In each micro-batch but one, per parameter: to add its gradient, outside of products.
+  double accumulation_bytes = 0;
+  double recompute_sums = 2;  // all-reduces of a layer that is recomputed in full
   // Whether a pipeline rank computes while its messages are on the way, and whether the ranks of a
   // tensor group send a message once together.
   double overlaps_messages = 0, divides_messages = 0;

@@ -254,6 +254,16 @@ double StepPredictor::host_time(const TimedModel& model, const Layout& layout, d
              : 0;
 }
 
+// The mean of all micro-batches.
+double StepPredictor::accumulation(const TimedModel& model, const Layout& layout, double layers,
+                                   bool has_head) const {
+  const double parameters =
+      layers * model.block_parameters() + (has_head ? model.embedding_parameters() : 0);
+  const auto m = static_cast<double>(layout.micro_batches);
+  return (m - 1) / m * software_.accumulation_bytes * parameters / layout.tensor /
+         machine_.memory_bandwidth;
+}
+
 StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const Layout& layout,
                                                const std::vector<std::int64_t>& bounds,
                                                const SentBytes* sent) const {
@@ -271,6 +281,7 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const La
     const PassTime last{.compute = head * (is_last ? 1 : 0)};
     passes.forward.push_back(forward * layers + last + PassTime{{}, is_first ? sum : 0});
     passes.backward.push_back(backward * layers + last * 2 + PassTime{{}, is_last ? sum : 0});
+    passes.backward[s].compute.others += accumulation(model, layout, layers, is_last);
     if (sent != nullptr && layout.tensor > 1) {
       const double starts = 2 * layers * collective_start(layout.tensor);
       passes.forward[s].tensor = starts + sent->forward[s] / tensor_bandwidth(layout);

@@ -141,6 +141,8 @@ class StepPredictor {
   double scores(const TimedModel& model, const Layout& layout) const;
   PassTime layer_forward(const TimedModel& model, const Layout& layout) const;
   PassTime layer_backward(const TimedModel& model, const Layout& layout) const;
+  double accumulation(const TimedModel& model, const Layout& layout, double layers,
+                      bool has_head) const;
   ComputeTime head_forward(const TimedModel& model, const Layout& layout) const;
   double tensor_bandwidth(const Layout& layout) const;
   double tensor_sums(const TimedModel& model, const Layout& layout, double count) const;
