@@ -269,7 +269,7 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const La
                                                const SentBytes* sent) const {
   const PassTime forward = layer_forward(model, layout), backward = layer_backward(model, layout);
   const ComputeTime head = head_forward(model, layout);
-  // Of the embeddings, and of the gradient of the head's input.
+  // The sum of the embeddings, and that of the gradient of the head's input.
   const double sum = tensor_sums(model, layout, 1);
   const int stages = layout.pipeline * layout.chunks;
   Passes passes;
