@@ -220,7 +220,7 @@ void measure_machine(const Request& request, World& world, Exchange& exchange) {
   machine.peak_flops = peak16;
   machine.peak_flops_fp32 = mean_of(measured_peak_of(Dtype::fp32), exchange);
   if (kCudaTarget) machine.host_bandwidth = mean_of(copy_bandwidth(stream), exchange);
-  machine.memory_bandwidth = 1e10;  // where the fit begins
+  machine.memory_bandwidth = kCudaTarget ? 1e12 : 1e10;  // where the fit begins
   const std::vector<ProfiledStep> steps = profiled_steps(dtype, begin, exchange);
   Software software = read_software("llmc");
   set_dtype(machine, software, dtype);
@@ -230,7 +230,8 @@ void measure_machine(const Request& request, World& world, Exchange& exchange) {
   exchange.together([&] {
     if (!exchange.first()) return;
     const std::string how = "measured by --measure-machine in " + std::string(dtype_name(dtype)) +
-                            " with " + std::to_string(exchange.ranks()) + " ranks";
+                            " with " + std::to_string(exchange.ranks()) +
+                            (exchange.ranks() == 1 ? " rank" : " ranks");
     const Json json = machine_json(machine, [&](const MachineConstant& constant) {
       return origin_of(constant, places, exchange.ranks(), how);
     });
