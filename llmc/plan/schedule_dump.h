@@ -27,8 +27,8 @@ PipelineTimeline gather_timeline(const std::vector<TimedPass>& own, const Pipeli
                                  const Mesh& mesh, Exchange& exchange);
 
 // Writes the file of --dump-schedule; does nothing without the flag. A page and a trace also show
-// the timeline that --machine predicts, and the measured one; next to FILE.csv, which stays valid for --pp-schedule, it writes
-// FILE.measured.csv.
+// the timeline that --machine predicts, and the measured one; next to FILE.csv, which stays valid
+// for --pp-schedule, it writes FILE.measured.csv.
 void dump_schedule(const RunConfig& config, const std::optional<MeasuredTimeline>& measured = {});
 
 }  // namespace llmc
