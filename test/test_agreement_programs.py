@@ -35,7 +35,7 @@ VALUES = {"--offload": "optimizer", "--train-only": "ln_f.*", "--freeze": "wte.*
           "--split": "80/20", "--chat-template": "{role} {content}", "--eval": "perplexity:text.txt", "--dump-schedule": "x.csv", "--plan-out": "x.csv", "--measure-machine": "x.json", "--device": "host", "--comm": "mpi",
           "--loss-scale": 2, "--heartbeat-timeout": 20, "--comm-timeout": 20, "--dtype": "bf16", "--dropout": 0.5, "--embedding-dropout": 0.5, "--attention-dropout": 0.5,
           "--residual-dropout": 0.5}
-NEEDED = {"--ranks": ["--dry-run"], "--gpu-memory": ["--dry-run"]}  # in addition to the flags that the table lists
+NEEDED = {"--ranks": ["--dry-run"], "--gpu-memory": ["--dry-run"], "--machine": ["--plan"]}  # in addition to the flags that the table lists
 MAX_SHOWN = 4  # names of flags that differ in one error
 
 
