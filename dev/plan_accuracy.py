@@ -29,7 +29,7 @@ LARGE = [(12, 12, 768), (24, 16, 1024), (36, 20, 1280), (48, 25, 1600)]  # of GP
 BATCHES = (4, 8, 16)
 TWO_RANKS = [["--zero", 0], ["--zero", 1], ["--zero", 3], ["--tp", 2], ["--tp", 2, "--sequence-parallel"], ["--pp", 2]]
 TWO_SHAPE = (4, 4, 256, 128, 2, 4)
-PARTS = {"pipeline_ms": "bubble and messages", "tensor_ms": "tensor group", "data_ms": "data ranks"}
+PARTS = ("pipeline_ms", "tensor_ms", "data_ms")  # of a prediction, that are no computation
 
 
 def words_of(shape, flags=()):

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +21,6 @@
 #include "llmc/train/measure/measure_machine.h"
 #include "llmc/train/measure/profiled_step.h"
 #include "llmc/train/run/check_links.h"
-#include "llmc/train/run/describe_ranks.h"
 
 namespace llmc {
 
@@ -109,28 +107,8 @@ double message_seconds(Communicator& pair, std::int64_t n, Stream& stream) {
   return times[kRepeats / 2];
 }
 
-// The ranks of this machine, and the machines.
-struct MeasuredPlaces {
-  std::vector<int> node;
-  int machines = 1;
-};
-MeasuredPlaces measured_places(Exchange& exchange) {
-  const std::vector<RankPlace> places = rank_places(exchange);
-  MeasuredPlaces result;
-  std::set<std::string> machines;
-  for (int rank = 0; rank < exchange.ranks(); ++rank) {
-    const std::string& machine = places[static_cast<std::size_t>(rank)].machine;
-    machines.insert(machine);
-    if (machine == places[static_cast<std::size_t>(exchange.rank())].machine) {
-      result.node.push_back(rank);
-    }
-  }
-  result.machines = static_cast<int>(machines.size());
-  return result;
-}
-
 // Sets the constants of links; those of one rank are the device's memory.
-void measure_network(Machine& machine, const MeasuredPlaces& places, World& world,
+void measure_network(Machine& machine, const std::vector<int>& node, World& world,
                      Exchange& exchange, Stream& stream) {
   const double memory = machine.memory_bandwidth;
   machine.node_bandwidth = machine.tensor_bandwidth = memory;
@@ -143,9 +121,9 @@ void measure_network(Machine& machine, const MeasuredPlaces& places, World& worl
   machine.node_bandwidth = machine.network_bandwidth;
   machine.collective_start = 1e-6 * mean_of(whole.latency_us, exchange) /
                              (1 + std::log2(static_cast<double>(all->ranks())));
-  if (places.machines > 1 && places.node.size() > 1) {
-    const auto node = world.group("measure-node", places.node);
-    machine.node_bandwidth = measure_all_reduce(*node, stream).bytes_per_s;
+  if (std::ssize(node) < world.ranks() && node.size() > 1) {
+    machine.node_bandwidth =
+        measure_all_reduce(*world.group("measure-node", node), stream).bytes_per_s;
   }
   machine.node_bandwidth = mean_of(machine.node_bandwidth, exchange);
   // The ranks between which a message has the longest way: the ends.
@@ -175,14 +153,14 @@ std::vector<ProfiledStep> profiled_steps(Dtype dtype, Clock::time_point begin, E
   return steps;
 }
 
-std::string origin_of(const MachineConstant& constant, const MeasuredPlaces& places, int ranks,
+std::string origin_of(const MachineConstant& constant, bool is_one_machine, int ranks,
                       const std::string& how) {
   const std::string name = constant.name;
   const bool is_link = name.ends_with("_bandwidth") && name != "memory_bandwidth";
   if (is_link && name != "host_bandwidth") {
     if (ranks == 1) return "not measured: one rank";
     const bool is_network = name == "network_bandwidth" || name == "tensor_bandwidth";
-    if (is_network && places.machines == 1) return "not measured: one machine";
+    if (is_network && is_one_machine) return "not measured: one machine";
   }
   return how;
 }
@@ -210,10 +188,10 @@ void measure_machine(const Request& request, World& world, Exchange& exchange) {
   const RunConfig config = fill_settings(train_settings(), request, RunFacts{}, Request{});
   const Dtype dtype = config.precision.dtype;
   const DeviceProperties device = device_properties();
-  const MeasuredPlaces places = measured_places(exchange);
+  const std::vector<int> node = ranks_with_equal(machine_text(), exchange);
   const std::int64_t sharing = std::ssize(ranks_on_device(exchange));
   Stream stream;
-  Machine machine{.ranks_per_node = static_cast<double>(places.node.size()),
+  Machine machine{.ranks_per_node = static_cast<double>(node.size()),
                   .memory = static_cast<double>(device.total_memory / sharing)};
   machine.name = machine_name(machine, dtype);
   const double peak16 = mean_of(measured_peak_of(Dtype::bf16), exchange);
@@ -226,14 +204,14 @@ void measure_machine(const Request& request, World& world, Exchange& exchange) {
   set_dtype(machine, software, dtype);
   fit_constants(machine, software, steps);
   machine.peak_flops = peak16;
-  measure_network(machine, places, world, exchange, stream);
+  measure_network(machine, node, world, exchange, stream);
   exchange.together([&] {
     if (!exchange.first()) return;
     const std::string how = "measured by --measure-machine in " + std::string(dtype_name(dtype)) +
                             " with " + std::to_string(exchange.ranks()) +
                             (exchange.ranks() == 1 ? " rank" : " ranks");
     const Json json = machine_json(machine, [&](const MachineConstant& constant) {
-      return origin_of(constant, places, exchange.ranks(), how);
+      return origin_of(constant, std::ssize(node) == exchange.ranks(), exchange.ranks(), how);
     });
     write_file(config.ranks.measure_machine, json.dump(1) + "\n");
     print_text(report_of(machine) + "written to " + config.ranks.measure_machine + " after " +
