@@ -47,13 +47,12 @@ struct PredictedTimeline {
 };
 std::optional<PredictedTimeline> predicted_timeline(const RunConfig& config) {
   if (config.ranks.machine.empty()) return {};
-  Machine machine = read_machine(config.ranks.machine);
-  Software software = read_software(config.ranks.software);
-  set_dtype(machine, software, config.precision.dtype);
+  const StepPredictor predictor =
+      predictor_in(config.precision.dtype, read_machine(config.ranks.machine),
+                   read_software(config.ranks.software));
   const Pipeline& pipeline = config.pipeline;
-  const StepPredictor predictor(machine, software);
   return PredictedTimeline{
-      .name = software.name + " on " + machine.name,
+      .name = predictor.software().name + " on " + predictor.machine().name,
       .timeline =
           predictor.timeline(timed_model(config.shape, config.batch.seq_len), layout_of(config),
                              pipeline.bounds, OrderedSchedule(pipeline.schedule, pipeline.shape))};

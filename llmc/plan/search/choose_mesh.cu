@@ -37,9 +37,8 @@ StepPredictor predictor_for(const Request& request, const RunFacts& facts, const
     machine.ranks_per_node = room.ranks_per_node;
   }
   if (room.rank_bytes > 0) machine.memory = static_cast<double>(room.rank_bytes);
-  Software software = read_software("llmc");
-  set_dtype(machine, software, neutral_config(request, facts).precision.dtype);
-  return {machine, software};
+  return predictor_in(neutral_config(request, facts).precision.dtype, machine,
+                      read_software("llmc"));
 }
 
 std::string count_text(const PlanResult& result, PlanStatus status, const char* what) {

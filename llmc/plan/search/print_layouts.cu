@@ -15,14 +15,6 @@ namespace llmc {
 
 namespace {
 
-// The constants for the dtype of the run.
-StepPredictor predictor_of(const RunConfig& config) {
-  Machine machine = read_machine(config.ranks.machine.empty() ? "h100" : config.ranks.machine);
-  Software software = read_software(config.ranks.software);
-  set_dtype(machine, software, config.precision.dtype);
-  return {machine, software};
-}
-
 std::int64_t memory_limit(const RunConfig& config, const Machine& machine) {
   const double bytes =
       config.ranks.gpu_memory > 0 ? config.ranks.gpu_memory * (1 << 30) : machine.memory;
@@ -35,7 +27,10 @@ void print_layouts(const Request& request, RunFacts facts) {
   if (request.schedule.epochs && !facts.windows) facts.windows = 1;
   const RunConfig config =
       fill_settings(train_settings(), neutral_request(request), facts, facts.preset);
-  StepPredictor predictor = predictor_of(config);
+  StepPredictor predictor =
+      predictor_in(config.precision.dtype,
+                   read_machine(config.ranks.machine.empty() ? "h100" : config.ranks.machine),
+                   read_software(config.ranks.software));
   if (predictor.machine().host_bandwidth > 0) facts.default_step_tokens = kGpuStepTokens;
   const PlanHeading heading{.ranks = facts.ranks,
                             .machine = predictor.machine().name,
