@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 // On a slow machine, the largest models are left out.
 constexpr double kEnoughSeconds = 25;
 constexpr std::size_t kFewestSizes = 3;
+constexpr bool kHasDeviceMemory = kCudaTarget;  // apart from the host's
 constexpr std::int64_t kMessage = std::int64_t{kCudaTarget ? 64 : 4} << 20;  // bytes
 
 double seconds_since(Clock::time_point begin) {
@@ -45,7 +46,7 @@ std::vector<MeasuredSizes> measured_sizes() {
         .shape = {.vocabulary = V, .context = T, .layers = layers, .heads = C / 64, .channels = C},
         .B = B};
   };
-  if (kCudaTarget) {
+  if (kHasDeviceMemory) {
     return {sizes(4, 768, 1024, 4, 50257), sizes(4, 768, 1024, 16, 50257),
             sizes(3, 1600, 1024, 8, 50257), sizes(2, 2048, 2048, 4, 16384)};
   }
@@ -197,8 +198,8 @@ void measure_machine(const Request& request, World& world, Exchange& exchange) {
   const double peak16 = mean_of(measured_peak_of(Dtype::bf16), exchange);
   machine.peak_flops = peak16;
   machine.peak_flops_fp32 = mean_of(measured_peak_of(Dtype::fp32), exchange);
-  if (kCudaTarget) machine.host_bandwidth = mean_of(copy_bandwidth(stream), exchange);
-  machine.memory_bandwidth = kCudaTarget ? 1e12 : 1e10;  // where the fit begins
+  if (kHasDeviceMemory) machine.host_bandwidth = mean_of(copy_bandwidth(stream), exchange);
+  machine.memory_bandwidth = kHasDeviceMemory ? 1e12 : 1e10;  // where the fit begins
   const std::vector<ProfiledStep> steps = profiled_steps(dtype, begin, exchange);
   Software software = read_software("llmc");
   set_dtype(machine, software, dtype);

@@ -16,9 +16,11 @@ namespace llmc {
 
 namespace {
 
+constexpr bool kDeviceIsCpu = !kCudaTarget;
+
 // The machine of scripts/machines for this device.
 std::string machine_of_device() {
-  if (!kCudaTarget) return "cpu";
+  if (kDeviceIsCpu) return "cpu";
   const std::string device = device_properties().name;
   for (const auto& [part, machine] :
        {std::pair("H200", "h200"), std::pair("H100", "h100"), std::pair("A100", "a100")}) {
