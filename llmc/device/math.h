@@ -43,8 +43,8 @@ __host__ __device__ __forceinline__ F accurate_exp2(F x) {
 #endif
 }
 
-// 2^x for half-precision paths; fp32 paths use accurate_exp2. On a GPU this is the hardware's
-// approximation: relative error about 2^-22, results below the normal range become 0.
+// 2^x for half-precision paths; fp32 paths use accurate_exp2. The relative error is about 2^-22; on
+// a GPU this is the hardware's approximation, and results below the normal range become 0.
 template <class F>
 __device__ __forceinline__ F fast_exp2(F x) {
 #ifdef __CUDA_ARCH__
@@ -52,7 +52,7 @@ __device__ __forceinline__ F fast_exp2(F x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 #else
-  return host::exp2(x);
+  return host::fast_exp2(x);
 #endif
 }
 

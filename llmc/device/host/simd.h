@@ -52,12 +52,40 @@ __forceinline__ typename Simd<W>::Float load_register(const float* p) {
   std::memcpy(&x, p, sizeof x);
   return x;
 }
+
+// W numbers of 16 bits, widened with zeros, and the lower halves of W numbers, stored. The
+// instructions of x86 are named: GCC 12 converts 4 numbers at a time.
 template <int W>
 __forceinline__ typename Simd<W>::Bits load_bits(const void* p) {
   typename Simd<W>::Half half;
   std::memcpy(&half, p, sizeof half);
+#if defined(__AVX2__)
+  if constexpr (W == 8) {
+    const auto bits = _mm256_cvtepu16_epi32(std::bit_cast<__m128i>(half));
+    return std::bit_cast<typename Simd<W>::Bits>(bits);
+  }
+#endif
+#if defined(__AVX512F__)
+  if constexpr (W == 16) {
+    const auto bits = _mm512_maskz_cvtepu16_epi32(0xffff, std::bit_cast<__m256i>(half));
+    return std::bit_cast<typename Simd<W>::Bits>(bits);
+  }
+#endif
   return __builtin_convertvector(half, typename Simd<W>::Bits);
 }
+template <int W>
+__forceinline__ void store_bits(void* p, const typename Simd<W>::Bits& bits) {
+#if defined(__AVX512F__)
+  if constexpr (W == 16) {
+    const __m256i half = _mm512_maskz_cvtepi32_epi16(0xffff, std::bit_cast<__m512i>(bits));
+    std::memcpy(p, &half, sizeof half);
+    return;
+  }
+#endif
+  const auto half = __builtin_convertvector(bits, typename Simd<W>::Half);
+  std::memcpy(p, &half, sizeof half);
+}
+
 template <int W>
 __forceinline__ typename Simd<W>::Float load_register(const bf16* p) {
   return std::bit_cast<typename Simd<W>::Float>(load_bits<W>(p) << 16);
@@ -92,11 +120,6 @@ __forceinline__ typename Simd<W>::Float load_register(const std::int8_t* p) {
 template <int W>
 __forceinline__ void store_register(float* p, const typename Simd<W>::Float& x) {
   std::memcpy(p, &x, sizeof x);
-}
-template <int W>
-__forceinline__ void store_bits(void* p, const typename Simd<W>::Bits& bits) {
-  const auto half = __builtin_convertvector(bits, typename Simd<W>::Half);
-  std::memcpy(p, &half, sizeof half);
 }
 template <int W>
 __forceinline__ void store_register(bf16* p, const typename Simd<W>::Float& x) {

@@ -2,6 +2,7 @@
 #include "llmc/ops/attention/attention_choice.h"
 #include "llmc/ops/attention/flash_attention_forward.h"
 #include "llmc/ops/attention/flash_attention_forward_fma.h"
+#include "llmc/ops/attention/flash_attention_forward_one_thread.h"
 #include "llmc/ops/instantiate.h"
 
 namespace llmc {
@@ -19,6 +20,9 @@ void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qk
     if constexpr (kTensorCoreAttention<T>) {
       launch_flash_forward<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape,
                                         attention_scale(shape, scale), dropout, stream);
+    } else if constexpr (kOneThreadBlocks) {
+      launch_flash_forward_one_thread<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape,
+                                            attention_scale(shape, scale), dropout, stream);
     } else {
       launch_flash_forward_fma<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape,
                                             attention_scale(shape, scale), dropout, stream);

@@ -21,9 +21,10 @@
 
 namespace llmc {
 
-template <int kHeadTile>
-using PromptFmaTiling = std::conditional_t<kOneThreadBlocks, OneThreadTiling<kHeadTile>,
-                                           FlashForwardFmaTiling<kHeadTile>>;
+template <class T, class KV, int kHeadTile>
+using PromptFmaTiling =
+    std::conditional_t<kOneThreadBlocks, OneThreadTiling<PromptElement<T, KV>, kHeadTile>,
+                       FlashForwardFmaTiling<kHeadTile>>;
 
 // Attends the queries of a block's part of a tile.
 template <int kHeadTile, class T, class KV>
@@ -80,7 +81,7 @@ __global__ __launch_bounds__(kFmaThreads) void prompt_attention_fma_kernel(
     PromptTensors<T, KV> tensors) {
   wait_for_previous_launch();
   allow_next_launch();
-  const PromptPart part(tensors, PromptFmaTiling<kHeadTile>::kQueries);
+  const PromptPart part(tensors, PromptFmaTiling<T, KV, kHeadTile>::kQueries);
   if (part.rows <= 0) return;
   if constexpr (kOneThreadBlocks) {
     attend_in_one_thread<kHeadTile>(tensors, part);
@@ -93,7 +94,7 @@ template <class T, class KV>
 void launch_prompt_attention_fma(const PromptTensors<T, KV>& tensors, std::int64_t num_tiles,
                                  std::int64_t NH, Stream& stream) {
   dispatch_fma_head_tile(tensors.HS, [&]<int kHeadTile>() {
-    using Tiling = PromptFmaTiling<kHeadTile>;
+    using Tiling = PromptFmaTiling<T, KV, kHeadTile>;
     constexpr int kParts = kPromptTileRows / Tiling::kQueries;
     launch_overlapped(prompt_attention_fma_kernel<T, KV, kHeadTile>,
                       Grid{num_tiles * kParts, NH, 1}, kFmaThreads, Tiling::kSharedBytes, stream,

@@ -4,6 +4,7 @@
 
 #include "llmc/device/device.h"
 #include "llmc/ops/attention/attention_tiles_fma.h"
+#include "llmc/ops/attention/one_thread_tiles.h"
 
 namespace llmc {
 
@@ -48,6 +49,40 @@ __device__ __forceinline__ void keep_finite(Block& sums, const Tile& values, int
   const int first_hidden = q0 + 1 > k0 ? q0 + 1 - k0 : 0;
   if (first_hidden < Tile::kRows && block_any(has_infinite_part(values, first_hidden))) {
     replace_infinite_values(sums, values, q0 - k0, first_hidden);
+  }
+}
+
+// Whether row `row` of the source has an infinity or NaN.
+template <class Source>
+__device__ __forceinline__ bool has_infinite_number(const Source& source, int row) {
+  Floats<8> zeros;  // 0 * x is NaN if x is not finite
+  for (int c = 0; c < source.valid_columns; c += 8)
+    zeros += 0.0f * source.scaling(load_floats<8>(source.row(row) + c), row);
+  return !(sum_of(zeros) == 0.0f);
+}
+
+// keep_finite for steps of values in words (one_thread_tiles.h), which come from `source`.
+template <class E, class Sums, class Tile, class Source>
+__device__ LLMC_INLINE_ON_GPU void keep_finite_words(Sums& sums, const Tile& values,
+                                                     const Source& source, int q0, int k0) {
+  constexpr int P = kWordNumbers<E>;
+  const int first_hidden = q0 + 1 > k0 ? q0 + 1 - k0 : 0;
+  for (int key = first_hidden; key < Tile::kRows * P && key < source.valid_rows; ++key) {
+    if (!has_infinite_number(source, key)) continue;
+    for (int c = 0; c < source.valid_columns; c += 8) {
+      const Floats<8> x = source.scaling(load_floats<8>(source.row(key) + c), key);
+      for (int i = 0; i < 8; ++i) {
+        if (0.0f * x[i] == 0.0f) continue;
+        const Word mask = P == 1 ? 0u : key % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+        values.row(key / P)[c + i] &= mask;
+        for (int r = 0; r < sums.R; ++r) {
+          const int column = (c + i) % kFmaWidth;
+          if (key > q0 - k0 + r) continue;
+          sums.v[r][(c + i) / kFmaWidth] +=
+              keep_range(Floats<kFmaWidth>(0.0f * x[i]), column, column, 0.0f);
+        }
+      }
+    }
   }
 }
 
