@@ -33,7 +33,8 @@ __device__ __forceinline__ Floats<kFmaWidth> one_thread_dropout(const DropoutMas
 template <class E, int kHeadTile>
 struct OneThreadBackwardTiling {
   static constexpr int P = kWordNumbers<E>;
-  static constexpr int kKeys = kHeadTile > 64 ? 32 : 64, kQueries = 32;
+  static constexpr int kKeys = kHeadTile > 64 ? 32 : 64;
+  static constexpr int kQueries = kHeadTile > 64 ? 32 : 32 * P;
   static_assert(kRowTermPadding % kQueries == 0 && kKeys % kQueries == 0);
   static_assert(kKeys % kPassColumns == 0 && kQueries % kPassRows == 0);
 
