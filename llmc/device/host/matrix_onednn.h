@@ -121,11 +121,12 @@ inline OnednnLayout matrix_layout(const dnnl_dims_t& sizes, dnnl_data_type_t typ
 }
 
 inline OnednnDescription describe_product(dnnl_engine_t engine, const OnednnLayout& a,
-                                          const OnednnLayout& b, const OnednnLayout& c,
+                                          const OnednnLayout& b, const OnednnLayout& bias,
+                                          const OnednnLayout& c,
                                           const_dnnl_primitive_attr_t attributes) {
   return make_onednn<OnednnDescription>("multiply bf16 matrices", dnnl_matmul_primitive_desc_create,
-                                        engine, a.get(), b.get(), const_dnnl_memory_desc_t(nullptr),
-                                        c.get(), attributes);
+                                        engine, a.get(), b.get(),
+                                        const_dnnl_memory_desc_t(bias.get()), c.get(), attributes);
 }
 
 inline dnnl_status_t append_sum(dnnl_post_ops_t operations) {
@@ -143,10 +144,11 @@ inline OnednnLayout matrix_layout(const dnnl_dims_t& sizes, dnnl_data_type_t typ
 }
 
 inline OnednnDescription describe_product(dnnl_engine_t engine, const OnednnLayout& a,
-                                          const OnednnLayout& b, const OnednnLayout& c,
+                                          const OnednnLayout& b, const OnednnLayout& bias,
+                                          const OnednnLayout& c,
                                           const_dnnl_primitive_attr_t attributes) {
   dnnl_matmul_desc_t product;
-  check_onednn(dnnl_matmul_desc_init(&product, a.get(), b.get(), nullptr, c.get()),
+  check_onednn(dnnl_matmul_desc_init(&product, a.get(), b.get(), bias.get(), c.get()),
                "describe a product");
   return make_onednn<OnednnDescription>("multiply bf16 matrices", dnnl_primitive_desc_create,
                                         &product, attributes, engine, nullptr);
@@ -165,20 +167,23 @@ class Bf16Products {
     return products;
   }
 
-  void multiply(const ProductSizes& sizes, const bf16* a, const bf16* b, bool accumulate,
-                float* c) {
-    const Product& product = find({sizes, accumulate});
+  // c is fp32, or bf16 with `rounded`. `bias` (n) is null or added to every row.
+  void multiply(const ProductSizes& sizes, const bf16* a, const bf16* b, const bf16* bias,
+                bool accumulate, bool rounded, void* c) {
+    const Product& product = find({sizes, accumulate, rounded, bias != nullptr});
     if (product.scratch_bytes > scratch_.size()) scratch_.resize(product.scratch_bytes);
     set_data(product.a, const_cast<bf16*>(a));
     set_data(product.b, const_cast<bf16*>(b));
     set_data(product.c, c);
     set_data(product.scratch, scratch_.data());
+    if (bias != nullptr) set_data(product.bias, const_cast<bf16*>(bias));
     const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, product.a.get()},
                                          {DNNL_ARG_WEIGHTS, product.b.get()},
                                          {DNNL_ARG_DST, product.c.get()},
-                                         {DNNL_ARG_SCRATCHPAD, product.scratch.get()}};
-    check_onednn(dnnl_primitive_execute(product.primitive.get(), stream_.get(),
-                                        static_cast<int>(std::size(arguments)), arguments),
+                                         {DNNL_ARG_SCRATCHPAD, product.scratch.get()},
+                                         {DNNL_ARG_BIAS, product.bias.get()}};
+    const auto count = static_cast<int>(std::size(arguments)) - (bias != nullptr ? 0 : 1);
+    check_onednn(dnnl_primitive_execute(product.primitive.get(), stream_.get(), count, arguments),
                  "multiply bf16 matrices");
     check_onednn(dnnl_stream_wait(stream_.get()), "wait for a product");
   }
@@ -186,14 +191,14 @@ class Bf16Products {
  private:
   struct Key {
     ProductSizes sizes;
-    bool accumulate;
+    bool accumulate, rounded, has_bias;
     bool operator==(const Key&) const = default;
   };
   struct Hash {
     std::size_t operator()(const Key& key) const {
       const ProductSizes& s = key.sizes;
-      std::size_t hash =
-          (s.transpose_a ? 1 : 0) + (s.transpose_b ? 2 : 0) + (key.accumulate ? 4 : 0);
+      std::size_t hash = (s.transpose_a ? 1 : 0) + (s.transpose_b ? 2 : 0) +
+                         (key.accumulate ? 4 : 0) + (key.rounded ? 8 : 0) + (key.has_bias ? 16 : 0);
       for (const std::int64_t n : {s.m, s.n, s.k, s.lda, s.ldb, s.ldc}) {
         hash = hash * 0x9e3779b97f4a7c15u + static_cast<std::size_t>(n);
       }
@@ -202,7 +207,7 @@ class Bf16Products {
   };
   struct Product {
     OnednnPrimitive primitive;
-    OnednnMemory a, b, c, scratch;
+    OnednnMemory a, b, c, scratch, bias;
     std::size_t scratch_bytes = 0;
   };
   // Prompts of different lengths have different sizes, so the number of primitives has a limit.
@@ -245,9 +250,11 @@ class Bf16Products {
     const ProductSizes& s = key.sizes;
     const OnednnLayout a = layout(s.m, s.k, s.transpose_a, s.lda, dnnl_bf16);
     const OnednnLayout b = layout(s.k, s.n, s.transpose_b, s.ldb, dnnl_bf16);
-    const OnednnLayout c = layout(s.m, s.n, false, s.ldc, dnnl_f32);
+    const OnednnLayout c = layout(s.m, s.n, false, s.ldc, key.rounded ? dnnl_bf16 : dnnl_f32);
+    const OnednnLayout bias =
+        key.has_bias ? layout(1, s.n, false, s.n, dnnl_bf16) : OnednnLayout(nullptr);
     const OnednnDescription description =
-        describe_product(engine_.get(), a, b, c, attributes(key.accumulate).get());
+        describe_product(engine_.get(), a, b, bias, c, attributes(key.accumulate).get());
     const auto scratch =
         dnnl_primitive_desc_query_md(description.get(), dnnl_query_scratchpad_md, 0);
     return {
@@ -256,6 +263,7 @@ class Bf16Products {
         memory(b.get()),
         memory(c.get()),
         memory(scratch),
+        key.has_bias ? memory(bias.get()) : nullptr,
         dnnl_memory_desc_get_size(scratch)};
   }
 
@@ -269,7 +277,12 @@ class Bf16Products {
 
 inline void multiply(const ProductSizes& sizes, const bf16* a, const bf16* b, bool accumulate,
                      float* c) {
-  Bf16Products::of_this_thread().multiply(sizes, a, b, accumulate, c);
+  Bf16Products::of_this_thread().multiply(sizes, a, b, nullptr, accumulate, false, c);
+}
+
+inline void multiply_rounded(const ProductSizes& sizes, const bf16* a, const bf16* b,
+                             const bf16* bias, bf16* c) {
+  Bf16Products::of_this_thread().multiply(sizes, a, b, bias, false, true, c);
 }
 
 // The newest instruction set that oneDNN uses here; ONEDNN_MAX_CPU_ISA can limit it.

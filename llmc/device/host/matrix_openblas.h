@@ -38,6 +38,10 @@ inline void multiply(const ProductSizes&, const bf16*, const bf16*, bool, float*
   fail("OpenBLAS does not multiply bf16 matrices");
 }
 
+inline void multiply_rounded(const ProductSizes&, const bf16*, const bf16*, const bf16*, bf16*) {
+  fail("OpenBLAS does not multiply bf16 matrices");
+}
+
 // OpenBLAS describes itself as "OpenBLAS 0.3.21 DYNAMIC_ARCH ...".
 inline std::string matrix_library_text() {
   const std::string text = openblas_get_config();

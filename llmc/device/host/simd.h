@@ -251,4 +251,19 @@ __forceinline__ void transpose_8x8(Simd<8>::Float (&out)[8], const Simd<8>::Floa
   }
 }
 
+// The same for numbers of 16 bits.
+__forceinline__ void transpose_8x8(Simd<8>::Half (&out)[8], const Simd<8>::Half (&in)[8]) {
+  // Merges single elements of rows i and i + 4 three times: a perfect shuffle of all 64.
+  Simd<8>::Half a[8], b[8];
+  const auto merge = [](Simd<8>::Half(&to)[8], const Simd<8>::Half(&from)[8]) {
+    for (int i = 0; i < 4; ++i) {
+      to[2 * i] = __builtin_shufflevector(from[i], from[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      to[2 * i + 1] = __builtin_shufflevector(from[i], from[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+  };
+  merge(a, in);
+  merge(b, a);
+  merge(out, b);
+}
+
 }  // namespace llmc::host

@@ -10,11 +10,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
 #include "llmc/device/device.h"
 #include "llmc/device/host/matrix_library.h"
+#include "llmc/device/host/simd.h"
 #include "llmc/ops/gelu_gate.h"
 #include "llmc/ops/gemm/gemm.h"
 #include "llmc/ops/gemm/gemm_host_scratch.h"
@@ -102,17 +104,29 @@ Fp32Block fp32_block(std::vector<float>& memory, const T* in, std::int64_t strid
 }
 
 // Writes the transposed (rows, columns) matrix `in`, with `ld` elements per row, densely to `out`.
-// In squares, so that both sides use whole cache lines.
-template <class T>
-void transpose_block(T* out, const T* in, std::int64_t ld, std::int64_t rows,
-                     std::int64_t columns) {
-  constexpr std::int64_t kSquare = 32;
+// Squares of 8 are transposed in registers, in order of larger squares, so that both sides use
+// whole cache lines.
+inline void transpose_block(bf16* out, const bf16* in, std::int64_t ld, std::int64_t rows,
+                            std::int64_t columns) {
+  constexpr std::int64_t kSquare = 32, N = 8;
+  const auto transpose_square = [&](std::int64_t r, std::int64_t c) {
+    host::Simd<N>::Half square[N], transposed[N];
+    for (std::int64_t i = 0; i < N; ++i)
+      std::memcpy(&square[i], in + (r + i) * ld + c, sizeof square[i]);
+    host::transpose_8x8(transposed, square);
+    for (std::int64_t i = 0; i < N; ++i)
+      std::memcpy(out + (c + i) * rows + r, &transposed[i], sizeof square[i]);
+  };
   for (std::int64_t r0 = 0; r0 < rows; r0 += kSquare) {
-    const std::int64_t r_end = std::min(rows, r0 + kSquare);
+    const std::int64_t r_end = std::min(rows, r0 + kSquare), r_whole = r_end - r_end % N;
     for (std::int64_t c0 = 0; c0 < columns; c0 += kSquare) {
-      const std::int64_t c_end = std::min(columns, c0 + kSquare);
+      const std::int64_t c_end = std::min(columns, c0 + kSquare), c_whole = c_end - c_end % N;
+      for (std::int64_t c = c0; c < c_whole; c += N) {
+        for (std::int64_t r = r0; r < r_whole; r += N) transpose_square(r, c);
+      }
       for (std::int64_t c = c0; c < c_end; ++c) {
-        for (std::int64_t r = r0; r < r_end; ++r) out[c * rows + r] = in[r * ld + c];
+        for (std::int64_t r = c < c_whole ? r_whole : r0; r < r_end; ++r)
+          out[c * rows + r] = in[r * ld + c];
       }
     }
   }
@@ -131,6 +145,13 @@ host::ProductSizes tile_sizes(const GemmCall<TO, TI>& call, IndexRange rows, Ind
           transpose_a ? call.m : call.k,
           stride_of_b(call),
           ldc};
+}
+
+// Whether the library may write a tile of the result itself, rounded and with its bias.
+template <class TO, class TI>
+bool writes_rounded(const GemmCall<TO, TI>& call) {
+  return std::is_same_v<TO, bf16> && std::is_same_v<TI, bf16> && !is_widened<TI>() &&
+         call.epilogue == Epilogue::none && call.alpha == 1 && call.beta == 0;
 }
 
 // Whether the library may write or add the sums of a tile to the result itself. Sums that are added
@@ -167,19 +188,26 @@ void multiply_slices(const host::ProductSizes& s, const TI* a, const TI* b, floa
   }
 }
 
+// The tile's rows of op(a), which begin at `a`, as the library reads them.
+template <class TO, class TI>
+const TI* packed_rows(const GemmCall<TO, TI>& call, const host::ProductSizes& s, const TI* a) {
+  if constexpr (std::is_same_v<TI, bf16>) {
+    if (packs_transposed(call)) {
+      bf16* const packed = at_least(ProductScratch::of_this_thread().a_transposed, s.m * s.k);
+      transpose_block(packed, a, call.m, s.k, s.m);
+      return packed;
+    }
+  }
+  return a;
+}
+
 // `a` and `b` start at the tile's first row and column.
 template <class TO, class TI>
 void multiply_operands(const GemmCall<TO, TI>& call, const host::ProductSizes& s, const TI* a,
                        const TI* b, bool accumulate, float* sums) {
   if (copies_operands(call)) return multiply_slices(s, a, b, sums);
-  if constexpr (std::is_same_v<TI, bf16>) {
-    if (packs_transposed(call)) {
-      bf16* const packed = at_least(ProductScratch::of_this_thread().a_transposed, s.m * s.k);
-      transpose_block(packed, a, call.m, s.k, s.m);
-      a = packed;
-    }
-  }
-  if constexpr (!std::is_same_v<TI, fp16>) host::multiply(s, a, b, accumulate, sums);
+  if constexpr (!std::is_same_v<TI, fp16>)
+    host::multiply(s, packed_rows(call, s, a), b, accumulate, sums);
 }
 
 // ---- epilogue ------------------------------------------------------------------------------
@@ -223,22 +251,35 @@ void finish_row(const GemmCall<TO, TI>& call, float* sums, std::int64_t first, I
   copy_converted(c, sums, n);
 }
 
+// Reads n numbers ahead of their use, from memory that no hardware prefetcher follows.
+template <class T>
+void prefetch_row(const T* row, std::int64_t n) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t j = 0; j < n; j += kLine) prefetch_line(row + j);
+}
+
 template <class TO, class TI>
 void multiply_tile(const GemmCall<TO, TI>& call, IndexRange rows, IndexRange columns) {
   if (rows.count == 0 || columns.count == 0) return;
   const std::int64_t first = rows.first * call.n + columns.first;
-  const bool direct = stores_sums_directly(call, rows, columns);
-  float* sums = nullptr;
-  std::int64_t ld = direct ? call.n : columns.count;
-  if constexpr (std::is_same_v<TO, float>) sums = call.c + first;
-  if (!direct) sums = at_least(ProductScratch::of_this_thread().sums, rows.count * ld);
-
+  const bool direct = stores_sums_directly(call, rows, columns) || writes_rounded(call);
+  const std::int64_t ld = direct ? call.n : columns.count;
   const host::ProductSizes s = tile_sizes(call, rows, columns, ld);
   const TI* const a = call.a + rows.first * (call.transpose_a ? 1 : s.lda);
   const TI* const b = call.b + columns.first * (s.transpose_b ? s.ldb : 1);
+  if constexpr (std::is_same_v<TO, bf16> && std::is_same_v<TI, bf16>) {
+    const bf16* const bias = call.bias == nullptr ? nullptr : call.bias + columns.first;
+    if (direct) return host::multiply_rounded(s, packed_rows(call, s, a), b, bias, call.c + first);
+  }
+  float* sums = nullptr;
+  if constexpr (std::is_same_v<TO, float>) sums = call.c + first;
+  if (!direct) sums = at_least(ProductScratch::of_this_thread().sums, rows.count * ld);
   multiply_operands(call, s, a, b, direct && call.beta != 0, sums);
   if (direct && call.bias == nullptr) return;
+  constexpr std::int64_t kAhead = 4;  // rows
   for (std::int64_t r = 0; r < rows.count; ++r) {
+    if (call.beta != 0 && r + kAhead < rows.count)
+      prefetch_row(call.addend_or_c() + first + (r + kAhead) * call.n, columns.count);
     finish_row(call, sums + r * ld, first + r * call.n, columns);
   }
 }
