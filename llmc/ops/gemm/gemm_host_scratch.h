@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmc/device/device.h"
+#include "llmc/device/words.h"
 #include "llmc/ops/quantize.h"
 
 namespace llmc {
@@ -15,6 +16,7 @@ struct ProductScratch {
   std::vector<float> a, b, sums, partials;
   std::vector<bf16> a_transposed;
   std::vector<float> row;  // one row, in any dtype
+  std::vector<Word> row_words, weight_words;
   std::vector<std::uint8_t> codes;
   std::vector<Quantization> quantization;
 

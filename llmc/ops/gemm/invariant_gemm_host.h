@@ -20,12 +20,13 @@ namespace llmc::host_rows {
 // Up to this many rows, the time is that of reading the weights once.
 inline constexpr std::int64_t kMaxFewRows = 16;
 
-// inp as fp32 (M, K), in memory of the calling thread.
-template <class T, class TO, class KV>
-const float* read_rows(const InvariantGemmCall<T, TO, KV>& call) {
+// inp as words of E (M, K / P), in memory of the calling thread.
+template <class E, class T, class TO, class KV>
+const Word* read_rows(const InvariantGemmCall<T, TO, KV>& call) {
   constexpr std::int64_t kParallelRows = 16;
-  float* const rows = at_least(ProductScratch::of_this_thread().a, call.M * call.K);
-  const auto read = [&](std::int64_t r) { read_row(rows + r * call.K, call, r); };
+  const std::int64_t words = call.K / kWordNumbers<E>;
+  Word* const rows = at_least(ProductScratch::of_this_thread().row_words, call.M * words);
+  const auto read = [&](std::int64_t r) { read_row_words<E>(rows + r * words, call, r); };
   if (call.M >= kParallelRows) {
     run_pieces(call.M, read);
   } else {
@@ -36,14 +37,14 @@ const float* read_rows(const InvariantGemmCall<T, TO, KV>& call) {
 
 // A piece is a slice of k times some columns, which reads whole rows of them. The thread that
 // computes the last slice of some columns adds the slices' sums.
-template <class T, class TO, class KV>
+template <class E, class T, class TO, class KV>
 void multiply_few_rows(const InvariantGemmCall<T, TO, KV>& call) {
-  constexpr std::int64_t kColumns = 384;
+  constexpr std::int64_t kColumns = 384, P = kWordNumbers<E>;
   const std::int64_t columns =
       round_up(ceil_div(call.N, ceil_div(call.N, kColumns)), kRegisterFloats);
   const std::int64_t slices = ceil_div(call.K, kSliceDepth), ranges = ceil_div(call.N, columns);
   const std::int64_t stride = round_up(call.N, 16);
-  const float* const rows = read_rows(call);
+  const Word* const rows = read_rows<E>(call);
   float* const partials =
       at_least(ProductScratch::of_this_thread().partials, slices * call.M * stride);
   std::vector<std::atomic<std::int64_t>> arrivals(static_cast<std::size_t>(ranges));
@@ -51,9 +52,9 @@ void multiply_few_rows(const InvariantGemmCall<T, TO, KV>& call) {
     const std::int64_t slice = i % slices, range = i / slices;
     const std::int64_t k = slice * kSliceDepth, column = range * columns;
     const std::int64_t n = std::min(columns, call.N - column);
-    multiply_few_rows_slice(partials + slice * call.M * stride + column, stride, rows + k, call.K,
-                            call.M, call.weight + k * call.N + column, call.N,
-                            std::min(kSliceDepth, call.K - k), n);
+    multiply_few_rows_slice<E>(partials + slice * call.M * stride + column, stride, rows + k / P,
+                               call.K / P, call.M, call.weight + k * call.N + column, call.N,
+                               std::min(kSliceDepth, call.K - k), n);
     if (arrivals[static_cast<std::size_t>(range)].fetch_add(1) + 1 < slices) return;
     for (std::int64_t r = 0; r < call.M; ++r) {
       float* const sums = partials + r * stride + column;
@@ -66,62 +67,65 @@ void multiply_few_rows(const InvariantGemmCall<T, TO, KV>& call) {
   });
 }
 
-// inp as panels of kTileRows rows each, of which missing ones are 0. A panel is (lanes, depth,
-// kTileRows), where step i of lane l is k = i * lanes + l; steps beyond K are 0. depth is K /
-// lanes, rounded up.
-template <class T, class TO, class KV>
-const float* pack_rows(const InvariantGemmCall<T, TO, KV>& call, std::int64_t lanes = 1) {
-  const std::int64_t K = call.K, depth = ceil_div(K, lanes), panels = ceil_div(call.M, kTileRows);
-  const std::int64_t panel_floats = lanes * depth * kTileRows;
-  float* const packed = at_least(ProductScratch::of_this_thread().a, panels * panel_floats);
+// inp as panels of kTileRows rows each, of which missing ones are 0. A panel is (lanes, steps,
+// kTileRows), where step i of lane l is word i * lanes + l; words beyond a row's are 0. `steps` is
+// the number of words / lanes, rounded up.
+template <class E, class T, class TO, class KV>
+const Word* pack_rows(const InvariantGemmCall<T, TO, KV>& call, std::int64_t lanes = 1) {
+  const std::int64_t words = call.K / kWordNumbers<E>, steps = ceil_div(words, lanes);
+  const std::int64_t panels = ceil_div(call.M, kTileRows);
+  const std::int64_t panel_words = lanes * steps * kTileRows;
+  Word* const packed = at_least(ProductScratch::of_this_thread().row_words, panels * panel_words);
   run_pieces(panels, [&](std::int64_t i) {
-    float* const rows = at_least(ProductScratch::of_this_thread().sums, kTileRows * K);
+    float* const memory = at_least(ProductScratch::of_this_thread().sums, kTileRows * words);
+    Word* const rows = reinterpret_cast<Word*>(memory);
     const std::int64_t first = i * kTileRows;
     for (int r = 0; r < kTileRows; ++r) {
       if (first + r < call.M) {
-        read_row(rows + r * K, call, first + r);
+        read_row_words<E>(rows + r * words, call, first + r);
       } else {
-        std::fill_n(rows + r * K, K, 0.0f);
+        std::fill_n(rows + r * words, words, Word{0});
       }
     }
-    float* out = packed + i * panel_floats;
-    for (std::int64_t step = 0; step < lanes * depth; ++step) {
-      const std::int64_t k = step % depth * lanes + step / depth;
-      for (int r = 0; r < kTileRows; ++r) *out++ = k < K ? rows[r * K + k] : 0.0f;
+    Word* out = packed + i * panel_words;
+    for (std::int64_t step = 0; step < lanes * steps; ++step) {
+      const std::int64_t k = step % steps * lanes + step / steps;
+      for (int r = 0; r < kTileRows; ++r) *out++ = k < words ? rows[r * words + k] : Word{0};
     }
   });
   return packed;
 }
 
 // A piece covers some columns and up to kMaxPanels panels of rows, for all of K.
-template <class T, class TO, class KV>
+template <class E, class T, class TO, class KV>
 void multiply_many_rows(const InvariantGemmCall<T, TO, KV>& call) {
   constexpr std::int64_t kMaxPanels = 48;  // of a piece, whose sums should stay in the L2 cache
+  constexpr std::int64_t P = kWordNumbers<E>;
   const std::int64_t panels = ceil_div(call.M, kTileRows);
   const std::int64_t blocks = ceil_div(panels, kMaxPanels);
   const std::int64_t block_panels = ceil_div(panels, blocks);
   const std::int64_t columns = call.N <= 1024 ? 2 * kTileWidth : 4 * kTileWidth;
   const std::int64_t ranges = ceil_div(call.N, columns);
-  const float* const rows = pack_rows(call);
+  const Word* const rows = pack_rows<E>(call);
   run_pieces(blocks * ranges, [&](std::int64_t i) {
     const std::int64_t first_panel = i / ranges * block_panels, column = i % ranges * columns;
     const std::int64_t end_panel = std::min(panels, first_panel + block_panels);
     const std::int64_t n = std::min(columns, call.N - column);
     ProductScratch& scratch = ProductScratch::of_this_thread();
-    float* const weights = at_least(scratch.b, kSliceDepth * columns);
+    Word* const weights = at_least(scratch.weight_words, kSliceDepth * columns);
     float* const sums = at_least(scratch.sums, block_panels * kTileRows * columns);
     for (std::int64_t k = 0; k < call.K; k += kSliceDepth) {
-      const std::int64_t depth = std::min(kSliceDepth, call.K - k);
+      const std::int64_t depth = std::min(kSliceDepth, call.K - k), steps = depth / P;
       if (call.codes.codes != nullptr) {
         pack_weight_codes(weights, call.codes, k, column, depth, n);
       } else {
-        pack_weights(weights, call.weight + k * call.N + column, call.N, depth, n);
+        pack_weights<E>(weights, call.weight + k * call.N + column, call.N, depth, n);
       }
       for (std::int64_t j = 0; j < n; j += kTileWidth) {
-        const float* const packed = weights + j * depth;
+        const Word* const packed = weights + j * steps;
         for (std::int64_t p = first_panel; p < end_panel; ++p) {
-          multiply_tile(sums + (p - first_panel) * kTileRows * columns + j, columns,
-                        rows + (p * call.K + k) * kTileRows, packed, depth, k > 0);
+          multiply_tile<E>(sums + (p - first_panel) * kTileRows * columns + j, columns,
+                           rows + (p * call.K + k) / P * kTileRows, packed, steps, k > 0);
         }
       }
     }
@@ -133,18 +137,19 @@ void multiply_many_rows(const InvariantGemmCall<T, TO, KV>& call) {
 }
 
 // A piece is some rows of the weight.
-template <class T, class TO, class KV>
+template <class E, class T, class TO, class KV>
 void multiply_few_logits(const InvariantGemmCall<T, TO, KV>& call) {
   constexpr std::int64_t kColumns = 64;
-  const float* const rows = read_rows(call);
+  const Word* const rows = read_rows<E>(call);
   run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
     const std::int64_t end = std::min(call.N, (i + 1) * kColumns);
     std::int64_t r = 0;
     const auto multiply = [&]<int kRows>() {
       for (; r + kRows <= call.M; r += kRows) {
         for (std::int64_t j = i * kColumns; j < end; ++j) {
-          dot_products<kRows>(call.out + r * call.out_stride + j, call.out_stride,
-                              rows + r * call.K, call.weight + j * call.K, call.K);
+          dot_products<E, kRows>(call.out + r * call.out_stride + j, call.out_stride,
+                                 rows + r * call.K / kWordNumbers<E>, call.weight + j * call.K,
+                                 call.K);
         }
       }
     };
@@ -155,25 +160,25 @@ void multiply_few_logits(const InvariantGemmCall<T, TO, KV>& call) {
 }
 
 // The same for many rows: the packed rows of the weight stay in the L2 cache.
-template <class T, class TO, class KV>
+template <class E, class T, class TO, class KV>
 void multiply_many_logits(const InvariantGemmCall<T, TO, KV>& call) {
   constexpr std::int64_t kColumns = 2 * kTileWidth;
-  const std::int64_t depth = lane_depth(call.K), lane_steps = kLanes * depth;
-  const float* const rows = pack_rows(call, kLanes);
+  const std::int64_t steps = lane_steps(call.K / kWordNumbers<E>), all_steps = kLanes * steps;
+  const Word* const rows = pack_rows<E>(call, kLanes);
   run_pieces(ceil_div(call.N, kColumns), [&](std::int64_t i) {
     const std::int64_t column = i * kColumns, n = std::min(kColumns, call.N - column);
     ProductScratch& scratch = ProductScratch::of_this_thread();
-    float* const weights = at_least(scratch.b, kColumns * lane_steps);
+    Word* const weights = at_least(scratch.weight_words, kColumns * all_steps);
     float* const sums = at_least(scratch.sums, kLanes / 2 * kTileRows * kTileWidth);
     for (std::int64_t j = 0; j < n; j += kTileWidth) {
-      pack_lanes(weights + j * lane_steps, call.weight + (column + j) * call.K, call.K, n - j);
+      pack_lanes<E>(weights + j * all_steps, call.weight + (column + j) * call.K, call.K, n - j);
     }
     for (std::int64_t r = 0; r < call.M; r += kTileRows) {
       for (std::int64_t j = 0; j < n; j += kTileWidth) {
-        multiply_lanes(call.out + r * call.out_stride + column + j, call.out_stride,
-                       std::min<std::int64_t>(kTileRows, call.M - r),
-                       std::min<std::int64_t>(kTileWidth, n - j), rows + r * lane_steps,
-                       weights + j * lane_steps, depth, sums);
+        multiply_lanes<E>(call.out + r * call.out_stride + column + j, call.out_stride,
+                          std::min<std::int64_t>(kTileRows, call.M - r),
+                          std::min<std::int64_t>(kTileWidth, n - j), rows + r * all_steps,
+                          weights + j * all_steps, steps, sums);
       }
     }
   });
@@ -181,16 +186,18 @@ void multiply_many_logits(const InvariantGemmCall<T, TO, KV>& call) {
 
 template <class T, class TO, class KV>
 void multiply(const InvariantGemmCall<T, TO, KV>& call) {
+  using E = WordElement<T>;
   if (call.codes.codes != nullptr) {
     if (call.quantizer.enabled) return multiply_quantized_rows(call);
-    return call.M <= kMaxFewRows ? multiply_few_rows_by_codes(call) : multiply_many_rows(call);
+    return call.M <= kMaxFewRows ? multiply_few_rows_by_codes(call)
+                                 : multiply_many_rows<float>(call);
   }
   if constexpr (std::is_same_v<TO, float>) {
     if (call.epilogue == RowEpilogue::logits) {
-      return call.M <= kMaxFewRows ? multiply_few_logits(call) : multiply_many_logits(call);
+      return call.M <= kMaxFewRows ? multiply_few_logits<E>(call) : multiply_many_logits<E>(call);
     }
   }
-  call.M <= kMaxFewRows ? multiply_few_rows(call) : multiply_many_rows(call);
+  call.M <= kMaxFewRows ? multiply_few_rows<E>(call) : multiply_many_rows<E>(call);
 }
 
 // Writes the codes and scales of all keys and values from their sums.

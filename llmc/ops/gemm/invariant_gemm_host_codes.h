@@ -361,18 +361,18 @@ void multiply_few_rows_by_codes(const InvariantGemmCall<T, TO, KV>& call) {
 
 // As pack_weights, from codes: columns `column` .. column + count - 1, terms k .. k + depth - 1.
 // depth is a multiple of 4, or the last term is the last of the weight.
-[[gnu::noinline]] inline void pack_weight_codes(float* packed, const CodeMatrix& weight,
+[[gnu::noinline]] inline void pack_weight_codes(Word* packed, const CodeMatrix& weight,
                                                 std::int64_t k, std::int64_t column,
                                                 std::int64_t depth, std::int64_t count) {
   constexpr int W = std::min(8, kRegisterFloats);
   for (std::int64_t j = 0; j < round_up(count, kTileWidth); j += W) {
     const std::int8_t* const codes = weight.columns((column + j) / kCodeColumns) +
                                      k * kCodeColumns + (column + j) % kCodeColumns * 4;
-    float* const panel = packed + j / kTileWidth * kTileWidth * depth + j % kTileWidth;
+    Word* const panel = packed + j / kTileWidth * kTileWidth * depth + j % kTileWidth;
     for (std::int64_t d = 0; d < depth; d += 4) {
       for (int i = 0; i < std::min<std::int64_t>(4, depth - d); ++i) {
-        host::store_register<W>(panel + (d + i) * kTileWidth,
-                                host::codes_as_floats<W>(codes + d * kCodeColumns, i));
+        const auto numbers = host::codes_as_floats<W>(codes + d * kCodeColumns, i);
+        std::memcpy(panel + (d + i) * kTileWidth, &numbers, sizeof numbers);
       }
     }
   }

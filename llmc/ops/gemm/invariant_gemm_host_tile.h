@@ -1,8 +1,12 @@
 // The arithmetic of the products of inference on the host.
 //
-// A sum is one chain: in slices of kSliceDepth, k ascends with a fused multiply-add per step, and
-// the slices' sums are added in order. Sums of the logits have kLanes chains instead, whose results
-// are added by halves. Every function here follows this order, whatever it computes at once.
+// Operands are words (device/words.h): fp32 numbers, or pairs of bf16 if the call is in bf16 and
+// the processor multiplies pairs. E is the type of their numbers, and P their number in a word.
+//
+// A sum is one chain: in slices of kSliceDepth, k ascends with a multiply-add of words per step,
+// and the slices' sums are added in order. Sums of the logits have kLanes chains of words instead,
+// whose results are added by halves. Every function here follows this order, whatever it computes
+// at once.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +16,10 @@
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
 #include "llmc/device/host/executor.h"
+#include "llmc/device/words.h"
 #include "llmc/device/workers.h"
 #include "llmc/ops/activation_value.h"
+#include "llmc/ops/gemm/gemm_host_scratch.h"
 #include "llmc/ops/gemm/invariant_gemm_call.h"
 
 namespace llmc::host_rows {
@@ -61,6 +67,15 @@ void read_row(float* out, const InvariantGemmCall<T, TO, KV>& call, std::int64_t
     return normalise_row(out, x, call.norm_weight, call.norm_bias, call.norm_epsilon, call.K);
   }
   for (std::int64_t k = 0; k < call.K; k += 8) store_floats(out + k, load_floats<8>(x + k));
+}
+
+// The same row in words of E. In bf16 it is exact.
+template <class E, class T, class TO, class KV>
+void read_row_words(Word* out, const InvariantGemmCall<T, TO, KV>& call, std::int64_t r) {
+  float* const row = at_least(ProductScratch::of_this_thread().row, call.K);
+  read_row(row, call, r);
+  for (std::int64_t k = 0; k < call.K; k += 8)
+    store_in_order<E>(out + k / kWordNumbers<E>, load_floats<8>(row + k));
 }
 
 // ---- epilogue ------------------------------------------------------------------------------
@@ -152,85 +167,99 @@ template <class T, class TO, class KV>
 
 // ---- few rows ------------------------------------------------------------------------------
 
-// sums (rows, stride) += a (rows, stride_a) times kFewRowsDepth rows of w, for V columns.
-template <int V, class T>
-__forceinline__ void add_few_rows(float* sums, std::int64_t stride, const float* a,
+// Words of one step of a sum: numbers of row `step` of w, or of the pair of rows `step`.
+template <class E, int N, class T>
+__forceinline__ Words<N> load_step(const T* w, std::int64_t stride, std::int64_t step) {
+  if constexpr (kWordNumbers<E> == 2) {
+    return load_paired<N>(w + 2 * step * stride, w + (2 * step + 1) * stride);
+  } else {
+    return words_of(load_floats<N>(w + step * stride));
+  }
+}
+
+// sums (rows, stride) += a (rows, stride_a) times kSteps steps of w, for V columns.
+template <class E, int V, int kSteps, class T>
+__forceinline__ void add_few_rows(float* sums, std::int64_t stride, const Word* a,
                                   std::int64_t stride_a, std::int64_t rows, const T* w,
                                   std::int64_t stride_w) {
-  Floats<V> weights[kFewRowsDepth];
-  for (int k = 0; k < kFewRowsDepth; ++k) weights[k] = load_floats<V>(w + k * stride_w);
+  Words<V> weights[kSteps];
+  for (int k = 0; k < kSteps; ++k) weights[k] = load_step<E, V>(w, stride_w, k);
   for (std::int64_t r = 0; r < rows; ++r) {
     Floats<V> sum = load_floats<V>(sums + r * stride);
-    for (int k = 0; k < kFewRowsDepth; ++k) {
-      sum = multiply_add(weights[k], Floats<V>(a[r * stride_a + k]), sum);
-    }
+    for (int k = 0; k < kSteps; ++k)
+      sum = add_products<E>(sum, weights[k], Words<V>(a[r * stride_a + k]));
     store_floats(sums + r * stride, sum);
   }
 }
 
 // sums (rows, stride) = a (rows, stride_a) times w (depth, columns), one slice of k.
-template <class T>
-[[gnu::noinline]] void multiply_few_rows_slice(float* sums, std::int64_t stride, const float* a,
+template <class E, class T>
+[[gnu::noinline]] void multiply_few_rows_slice(float* sums, std::int64_t stride, const Word* a,
                                                std::int64_t stride_a, std::int64_t rows, const T* w,
                                                std::int64_t stride_w, std::int64_t depth,
                                                std::int64_t columns) {
-  constexpr int V = std::max(8, kRegisterFloats);
+  constexpr int V = std::max(8, kRegisterFloats), P = kWordNumbers<E>;
   for (std::int64_t r = 0; r < rows; ++r) std::fill_n(sums + r * stride, columns, 0.0f);
-  for (std::int64_t k = 0; k < depth; k += kFewRowsDepth) {
-    const T* const row = w + k * stride_w;
+  const auto add = [&]<int kSteps>(std::int64_t k) {
+    const T* const row = w + k * P * stride_w;
     std::int64_t j = 0;
     for (; j + V <= columns; j += V) {
-      for (int i = 0; i < kFewRowsDepth; ++i) {
-        prefetch_line(row + (kFewRowsDepth + i) * stride_w + j);
-      }
-      add_few_rows<V>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
+      for (int i = 0; i < kSteps * P; ++i) prefetch_line(row + (kSteps * P + i) * stride_w + j);
+      add_few_rows<E, V, kSteps>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
     }
-    if (j < columns) add_few_rows<8>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
+    if (j < columns)
+      add_few_rows<E, 8, kSteps>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
+  };
+  std::int64_t k = 0;
+  for (; k + kFewRowsDepth <= depth / P; k += kFewRowsDepth) {
+    add.template operator()<kFewRowsDepth>(k);
   }
+  if (k < depth / P) add.template operator()<kFewRowsDepth / 2>(k);  // eight numbers are left
 }
 
 // ---- many rows -----------------------------------------------------------------------------
 
-// packed (panels, depth, kTileWidth) = `count` columns of w (depth, stride), widened. The last
-// panel is filled with zeros.
-template <class T>
-[[gnu::noinline]] void pack_weights(float* packed, const T* w, std::int64_t stride,
+// packed (panels, depth / P, kTileWidth) = `count` columns of w (depth, stride). The last panel is
+// filled with zeros.
+template <class E, class T>
+[[gnu::noinline]] void pack_weights(Word* packed, const T* w, std::int64_t stride,
                                     std::int64_t depth, std::int64_t count) {
-  constexpr std::int64_t kPrefetchRows = 12;
-  for (std::int64_t k = 0; k < depth; ++k) {
-    const T* const row = w + k * stride;
+  constexpr std::int64_t kPrefetchRows = 12, P = kWordNumbers<E>;
+  const std::int64_t steps = depth / P;
+  for (std::int64_t step = 0; step < steps; ++step) {
     for (std::int64_t j = 0; j < count; j += kTileWidth) {
-      prefetch_line(row + kPrefetchRows * stride + j);
-      prefetch_line(row + kPrefetchRows * stride + j + kTileWidth / 2);
-      float* const out = packed + j * depth + k * kTileWidth;
+      for (std::int64_t i = 0; i < P; ++i) {
+        const T* const ahead = w + (step * P + i + kPrefetchRows) * stride + j;
+        prefetch_line(ahead);
+        prefetch_line(ahead + kTileWidth / 2);
+      }
+      Word* const out = packed + j * steps + step * kTileWidth;
       if (j + kTileWidth <= count) {
-        store_floats(out, load_floats<kTileWidth>(row + j));
+        store_words(out, load_step<E, kTileWidth>(w + j, stride, step));
         continue;
       }
       for (int i = 0; i < kTileWidth; i += 8) {
-        store_floats(out + i, j + i < count ? load_floats<8>(row + j + i) : Floats<8>());
+        store_words(out + i, j + i < count ? load_step<E, 8>(w + j + i, stride, step) : Words<8>());
       }
     }
   }
 }
 
-// sums (kTileRows, stride) = or += a (depth, kTileRows) times w (depth, kTileWidth), both packed.
+// sums (kTileRows, stride) = or += a (steps, kTileRows) times w (steps, kTileWidth), both packed.
 // The tile consists of the compiler's vectors and every loop over it is unrolled, or it would be
 // stored to memory in each step.
-[[gnu::noinline]] inline void multiply_tile(float* sums, std::int64_t stride, const float* a,
-                                            const float* w, std::int64_t depth, bool add) {
+template <class E>
+[[gnu::noinline]] void multiply_tile(float* sums, std::int64_t stride, const Word* a, const Word* w,
+                                     std::int64_t steps, bool add) {
   constexpr int V = kRegisterFloats;
-  using Register = typename host::Simd<V>::Float;
-  Register tile[kTileRows][2];
-#pragma GCC unroll 16
-  for (int r = 0; r < kTileRows; ++r) tile[r][0] = tile[r][1] = Register{};
-  for (std::int64_t k = 0; k < depth; ++k) {
-    const Register w0 = host::load_register<V>(w), w1 = host::load_register<V>(w + V);
+  Floats<V> tile[kTileRows][2];
+  for (std::int64_t k = 0; k < steps; ++k) {
+    const Words<V> w0 = load_words<V>(w), w1 = load_words<V>(w + V);
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) {
-      const Register x = a[r] - Register{};
-      tile[r][0] = host::multiply_add<V>(x, w0, tile[r][0]);
-      tile[r][1] = host::multiply_add<V>(x, w1, tile[r][1]);
+      const Words<V> x(a[r]);
+      tile[r][0] = add_products<E>(tile[r][0], x, w0);
+      tile[r][1] = add_products<E>(tile[r][1], x, w1);
     }
     a += kTileRows;
     w += kTileWidth;
@@ -238,35 +267,58 @@ template <class T>
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) {
     float* const row = sums + r * stride;
-    if (add) tile[r][0] = host::load_register<V>(row) + tile[r][0];
-    if (add) tile[r][1] = host::load_register<V>(row + V) + tile[r][1];
-    host::store_register<V>(row, tile[r][0]);
-    host::store_register<V>(row + V, tile[r][1]);
+    if (add) tile[r][0] = load_floats<V>(row) + tile[r][0];
+    if (add) tile[r][1] = load_floats<V>(row + V) + tile[r][1];
+    store_floats(row, tile[r][0]);
+    store_floats(row + V, tile[r][1]);
   }
 }
 
 // ---- logits --------------------------------------------------------------------------------
 
-// out[r * stride] = dot product of row r of a (kRows, K) and w (K).
-template <int kRows, class T>
-[[gnu::noinline]] void dot_products(float* out, std::int64_t stride, const float* a, const T* w,
-                                    std::int64_t K) {
-  Floats<kLanes> sums[kRows];
-  std::int64_t k = 0;
-  for (; k + kLanes <= K; k += kLanes) {
-    const Floats<kLanes> x = load_floats<kLanes>(w + k);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      sums[r] = multiply_add(load_floats<kLanes>(a + r * K + k), x, sums[r]);
+// Row j of w (N, K) in words of E from word k on, `count` of them and zeros.
+template <class E, int N, class T>
+__forceinline__ Words<N> load_row_words(const T* w, std::int64_t count = N) {
+  constexpr int P = kWordNumbers<E>;
+  if (count >= N) {
+    if constexpr (P == 2) {
+      return load_words<N>(reinterpret_cast<const Word*>(w));
+    } else {
+      return words_of(load_floats<N>(w));
     }
   }
-  if (k < K) {
-    // Eight terms are left; products of zeros change no sum.
-    Vec<float, kLanes> x{}, y{};
-    store_floats(x.values, load_floats<8>(w + k));
+  Word words[N] = {};
+  for (std::int64_t i = 0; i < count; i += 4) {
+    if constexpr (P == 2) {
+      std::memcpy(words + i, w + i * P, 4 * sizeof(Word));
+    } else {
+      store_words(words + i, words_of(load_floats<4>(w + i)));
+    }
+  }
+  return load_words<N>(words);
+}
+
+// out[r * stride] = dot product of row r of a (kRows, K) and w (K).
+template <class E, int kRows, class T>
+[[gnu::noinline]] void dot_products(float* out, std::int64_t stride, const Word* a, const T* w,
+                                    std::int64_t K) {
+  constexpr int P = kWordNumbers<E>;
+  const std::int64_t words = K / P;
+  Floats<kLanes> sums[kRows];
+  std::int64_t k = 0;
+  for (; k + kLanes <= words; k += kLanes) {
+    const auto x = load_row_words<E, kLanes>(w + k * P);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      sums[r] = add_products<E>(sums[r], load_words<kLanes>(a + r * words + k), x);
+  }
+  if (k < words) {
+    // Products of zeros change no sum.
+    const auto x = load_row_words<E, kLanes>(w + k * P, words - k);
     for (int r = 0; r < kRows; ++r) {
-      store_floats(y.values, load_floats<8>(a + r * K + k));
-      sums[r] = multiply_add(to_floats(y), to_floats(x), sums[r]);
+      Word y[kLanes] = {};
+      std::copy_n(a + r * words + k, words - k, y);
+      sums[r] = add_products<E>(sums[r], load_words<kLanes>(y), x);
     }
   }
 #pragma GCC unroll 8
@@ -274,31 +326,32 @@ template <int kRows, class T>
 }
 
 // Many rows have a register tile per lane instead, whose columns are columns of the result: sums of
-// a lane, over k = lane, lane + kLanes, ..., need no addition within a register.
+// a lane, over words lane, lane + kLanes, ..., need no addition within a register.
 
-// Steps of a lane; the last one may be beyond K.
-inline std::int64_t lane_depth(std::int64_t K) {
-  return ceil_div(K, std::int64_t{kLanes});
+// Steps of a lane; the last one may be beyond the row's words.
+inline std::int64_t lane_steps(std::int64_t words) {
+  return ceil_div(words, std::int64_t{kLanes});
 }
 
-// packed (kLanes, depth of a lane, kTileWidth) = the transposed w (count, K), widened. Columns from
-// `count` on and steps beyond K are 0.
-template <class T>
-[[gnu::noinline]] void pack_lanes(float* packed, const T* w, std::int64_t K, std::int64_t count) {
-  const std::int64_t depth = lane_depth(K);
+// packed (kLanes, steps of a lane, kTileWidth) = the transposed w (count, K). Columns from `count`
+// on and steps beyond K are 0.
+template <class E, class T>
+[[gnu::noinline]] void pack_lanes(Word* packed, const T* w, std::int64_t K, std::int64_t count) {
+  constexpr int P = kWordNumbers<E>;
+  const std::int64_t words = K / P, steps = lane_steps(words);
   for (int column = 0; column < kTileWidth; column += 8) {
-    for (std::int64_t k = 0; k < depth * kLanes; k += 8) {
+    for (std::int64_t k = 0; k < steps * kLanes; k += 8) {
       Floats<8> rows[8], columns[8];
       for (int j = 0; j < 8; ++j) {
-        if (k >= K || column + j >= count) continue;
-        const T* const row = w + (column + j) * K + k;
+        if (k >= words || column + j >= count) continue;
+        const T* const row = w + (column + j) * K + k * P;
         prefetch_line(row + 8 * K);
-        rows[j] = load_floats<8>(row);
+        rows[j] = floats_in(load_row_words<E, 8>(row, words - k));
       }
       transpose(columns, rows);
       for (int j = 0; j < 8; ++j) {
-        const std::int64_t step = (k % kLanes + j) * depth + k / kLanes;
-        store_floats(packed + step * kTileWidth + column, columns[j]);
+        const std::int64_t step = (k % kLanes + j) * steps + k / kLanes;
+        store_words(packed + step * kTileWidth + column, words_of(columns[j]));
       }
     }
   }
@@ -306,13 +359,14 @@ template <class T>
 
 // out (rows, stride) = a times w, `columns` columns of a tile, both packed by lanes. `sums` holds
 // kLanes / 2 tiles. The lanes are added by halves, as sum_of does.
-[[gnu::noinline]] inline void multiply_lanes(float* out, std::int64_t stride, std::int64_t rows,
-                                             std::int64_t columns, const float* a, const float* w,
-                                             std::int64_t depth, float* sums) {
+template <class E>
+[[gnu::noinline]] void multiply_lanes(float* out, std::int64_t stride, std::int64_t rows,
+                                      std::int64_t columns, const Word* a, const Word* w,
+                                      std::int64_t steps, float* sums) {
   constexpr int kTile = kTileRows * kTileWidth, V = kRegisterFloats;
   for (int lane = 0; lane < kLanes; ++lane) {
-    multiply_tile(sums + lane % (kLanes / 2) * kTile, kTileWidth, a + lane * depth * kTileRows,
-                  w + lane * depth * kTileWidth, depth, lane >= kLanes / 2);
+    multiply_tile<E>(sums + lane % (kLanes / 2) * kTile, kTileWidth, a + lane * steps * kTileRows,
+                     w + lane * steps * kTileWidth, steps, lane >= kLanes / 2);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t j = 0; j < columns; j += V) {
