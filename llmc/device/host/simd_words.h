@@ -41,6 +41,19 @@ __forceinline__ typename Simd<W>::Float add_pairs(const typename Simd<W>::Float&
   return multiply_add<W>(upper_floats<W>(a), upper_floats<W>(b), lower);
 }
 
+// sum + a * b for registers of words of E.
+template <class E, int W>
+__forceinline__ typename Simd<W>::Float add_words(const typename Simd<W>::Float& sum,
+                                                  const typename Simd<W>::Bits& a,
+                                                  const typename Simd<W>::Bits& b) {
+  using Float = typename Simd<W>::Float;
+  if constexpr (sizeof(E) == sizeof(float)) {
+    return multiply_add<W>(std::bit_cast<Float>(a), std::bit_cast<Float>(b), sum);
+  } else {
+    return add_pairs<W>(sum, a, b);
+  }
+}
+
 // N floats in registers, rounded to bf16 and written in order.
 template <int N, class Register>
 __forceinline__ void store_rounded(void* p, const Register* x) {

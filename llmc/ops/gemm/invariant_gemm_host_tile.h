@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "llmc/device/device.h"
 #include "llmc/device/floats.h"
@@ -252,14 +253,20 @@ template <class E>
 [[gnu::noinline]] void multiply_tile(float* sums, std::int64_t stride, const Word* a, const Word* w,
                                      std::int64_t steps, bool add) {
   constexpr int V = kRegisterFloats;
-  Floats<V> tile[kTileRows][2];
+  using Register = typename host::Simd<V>::Float;
+  using WordRegister = typename host::Simd<V>::Bits;
+  Register tile[kTileRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kTileRows; ++r) tile[r][0] = tile[r][1] = Register{};
   for (std::int64_t k = 0; k < steps; ++k) {
-    const Words<V> w0 = load_words<V>(w), w1 = load_words<V>(w + V);
+    WordRegister w0, w1;
+    std::memcpy(&w0, w, sizeof w0);
+    std::memcpy(&w1, w + V, sizeof w1);
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) {
-      const Words<V> x(a[r]);
-      tile[r][0] = add_products<E>(tile[r][0], x, w0);
-      tile[r][1] = add_products<E>(tile[r][1], x, w1);
+      const WordRegister x = a[r] - WordRegister{};
+      tile[r][0] = host::add_words<E, V>(tile[r][0], x, w0);
+      tile[r][1] = host::add_words<E, V>(tile[r][1], x, w1);
     }
     a += kTileRows;
     w += kTileWidth;
@@ -267,10 +274,10 @@ template <class E>
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) {
     float* const row = sums + r * stride;
-    if (add) tile[r][0] = load_floats<V>(row) + tile[r][0];
-    if (add) tile[r][1] = load_floats<V>(row + V) + tile[r][1];
-    store_floats(row, tile[r][0]);
-    store_floats(row + V, tile[r][1]);
+    if (add) tile[r][0] = host::load_register<V>(row) + tile[r][0];
+    if (add) tile[r][1] = host::load_register<V>(row + V) + tile[r][1];
+    host::store_register<V>(row, tile[r][0]);
+    host::store_register<V>(row + V, tile[r][1]);
   }
 }
 
