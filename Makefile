@@ -320,7 +320,7 @@ GROUP_text.cpp       := added_tokens base_log batches classification_metrics com
                         stop_text token_cache token_file tokenizer tokenizer_peers
 GROUP_rest.cpp       := bench_report chrome_trace control eta file fuzz_corpus host_codes host_executor host_exponential host_floats host_matrix_library \
                         memory_limits worker_pool infer_settings interruption io_queue log_lock machines mesh mfu oracle oracle_family peak pipeline_messages pipeline_schedule pipeline_settings pipeline_stages planner \
-                        rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout slow_ranks suggestions task_thread tcp_bootstrap tcp_hub tcp_transport text_notices toy_language training_history
+                        rank_agreement readable_text recorded_settings resource_usage run_end run_log schedule scratch_faults scratch_file settings shard_layout slow_ranks suggestions task_thread tcp_bootstrap tcp_hub tcp_transport text_notices toy_language training_history words
 # The one that compiles longest comes first.
 GROUPS := $(if $(FILE),,rest.cpp train.cu model.cu checkpoint.cpp text.cpp ops.cu)
 # DEVICE=ptx finds kernels by their names, so files that have some are not put into another namespace.

@@ -42,8 +42,10 @@ void check_vectors(float first) {
   Register x{};
   for (int k = 0; k < N; ++k) x[k] = first + 0.04f * static_cast<float>(k);
   const Register powers = llmc::host::exp2(x), exponentials = llmc::host::exp(x);
+  const Register approximate = llmc::host::fast_exp2(x);
   for (int k = 0; k < N; ++k) {
     CHECK(powers[k] == exp2_of(x[k]));
+    CHECK(approximate[k] == llmc::host::fast_exp2(x[k]));
     CHECK(exponentials[k] == exp_of(x[k]));
   }
 }
@@ -62,6 +64,13 @@ TEST_SUITE("host exponential") {
     for (int n = -149; n < 128; ++n) {
       CHECK(exp2_of(static_cast<float>(n)) == std::ldexp(1.0f, n));
     }
+  }
+  TEST_CASE("the approximate 2^x has a relative error of about 2^-22") {
+    const auto fast = [](float x) { return llmc::host::fast_exp2(x); };
+    const auto exact = [](double x) { return std::exp2(x); };
+    // 2^-22 is two to four units.
+    CHECK(max_error(fast, exact, -149.0, 127.9) < 3);
+    CHECK(fast(0.0f) == 1.0f);
   }
   TEST_CASE("e^x is accurate to 1.5 units in the last place, also below the normal range") {
     const auto exact = [](double x) { return std::exp(x); };

@@ -98,6 +98,17 @@ __device__ __forceinline__ void drop_tiles(Accumulator (&c)[M][N], const Dropout
   }
 }
 
+// The factors of kFmaWidth adjacent probabilities of a query, from first_key on.
+__device__ __forceinline__ Floats<kFmaWidth> dropout_factors(const DropoutMask& mask, int query,
+                                                             int first_key, int head) {
+  Vec<float, kFmaWidth> factors;
+  for (int j = 0; j < kFmaWidth; j += 4) {
+    const PhiloxBits bits = mask.bits(query, (first_key + j) / 4, head);
+    for (int i = 0; i < 4; ++i) factors[j + i] = mask.factor(bits.words[i]);
+  }
+  return to_floats(factors);
+}
+
 // Dropout of the probabilities in a shared tile of the FMA kernels, with queries from first_query
 // and keys from first_key. Dropped ones become zero, the others do not change. All threads of the
 // block call it; kRowLanes neighbouring lanes process a row, as in its softmax.

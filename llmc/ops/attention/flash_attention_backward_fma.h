@@ -15,17 +15,6 @@
 
 namespace llmc {
 
-// The factors of kFmaWidth adjacent probabilities of a query, from first_key on.
-__device__ __forceinline__ Floats<kFmaWidth> dropout_factors(const DropoutMask& mask, int query,
-                                                             int first_key) {
-  Vec<float, kFmaWidth> factors;
-  for (int j = 0; j < kFmaWidth; j += 4) {
-    const PhiloxBits bits = mask.bits(query, (first_key + j) / 4, block_y());
-    for (int i = 0; i < 4; ++i) factors[j + i] = mask.factor(bits.words[i]);
-  }
-  return to_floats(factors);
-}
-
 // Replaces a thread's scores s and dp by P and dS = P o (dP - D). Rows are queries from
 // first_query, columns are keys from first_key. Rows beyond T have an infinite log-sum-exp, so
 // P = 0 there. With dropout, dP is that of the kept probabilities, and s ends as the terms of dV:
@@ -42,7 +31,8 @@ __device__ LLMC_INLINE_ON_GPU void score_gradients_fma(
     for (int g = 0; g < s.G; ++g) {
       const int first_of_group = first_key + s.column(g);
       Floats<kFmaWidth> factors(1.0f);
-      if constexpr (kDropout) factors = dropout_factors(mask, query, first_of_group);
+      if constexpr (kDropout)
+        factors = dropout_factors(mask, query, first_of_group, static_cast<int>(block_y()));
       auto& score = s.v[r][g];
       auto& gradient = dp.v[r][g];
       auto p = accurate_exp2(fma(score, scale_log2, -lse));
@@ -57,7 +47,7 @@ __device__ LLMC_INLINE_ON_GPU void score_gradients_fma(
 
 template <int kHeadTile>
 struct FlashBackwardKeyFmaTiling {
-  static constexpr int kKeys = kOneThreadBlocks || kHeadTile > 64 ? 32 : 64;
+  static constexpr int kKeys = kHeadTile > 64 ? 32 : 64;
   static constexpr int kQueries = 32;
   static_assert(kKeys % kQueries == 0 && kRowTermPadding % kQueries == 0);
 
@@ -99,7 +89,6 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fma_
   const std::int64_t stride = shape.qkv_stride();
   const int T_ = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
-  const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
   const int k0 = static_cast<int>(block_x()) * kKeys;
   const int last_key = (k0 + kKeys < T_ ? k0 + kKeys : T_) - 1;
 
@@ -118,8 +107,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fma_
     block_barrier();
     FmaBlock<kQueries, kKeys> p;
     FmaBlock<kQueries, kKeys> ds;
-    multiply_add(p, queries, keys, depth);
-    multiply_add(ds, d_outs, values, depth);
+    multiply_add(p, queries, keys, kHeadTile);
+    multiply_add(ds, d_outs, values, kHeadTile);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
     score_gradients_fma<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
     store_block(probabilities, p);
@@ -138,7 +127,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_key_fma_
 
 template <int kHeadTile>
 struct FlashBackwardQueryFmaTiling {
-  static constexpr int kQueries = kOneThreadBlocks || kHeadTile > 64 ? 32 : 64;
+  static constexpr int kQueries = kHeadTile > 64 ? 32 : 64;
   static constexpr int kKeys = 32;
   static_assert(kRowTermPadding % kQueries == 0);
 
@@ -183,7 +172,6 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fm
   const std::int64_t stride = shape.qkv_stride();
   const int T_ = static_cast<int>(shape.T);
   const int HS = static_cast<int>(shape.HS);
-  const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
   const int q0 = static_cast<int>(grid_x() - 1 - block_x()) * kQueries;  // most keys first
   const int last_query = (q0 + kQueries < T_ ? q0 + kQueries : T_) - 1;
 
@@ -203,8 +191,8 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_backward_query_fm
     block_barrier();
     FmaBlock<kQueries, kKeys> p;
     FmaBlock<kQueries, kKeys> ds;
-    multiply_add(p, queries, keys_transposed, depth);
-    multiply_add(ds, d_outs, values_transposed, depth);
+    multiply_add(p, queries, keys_transposed, kHeadTile);
+    multiply_add(ds, d_outs, values_transposed, kHeadTile);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
     score_gradients_fma<kDropout>(p, ds, head, scale * kLog2E, needs_mask, q0, k0, mask);
     store_block(d_scores, ds);

@@ -19,17 +19,6 @@
 
 namespace llmc {
 
-// The factors of kFmaWidth adjacent probabilities of a query, from first_key on.
-__device__ __forceinline__ Floats<kFmaWidth> one_thread_dropout(const DropoutMask& mask, int query,
-                                                                int first_key, int head) {
-  Vec<float, kFmaWidth> factors;
-  for (int j = 0; j < kFmaWidth; j += 4) {
-    const PhiloxBits bits = mask.bits(query, (first_key + j) / 4, head);
-    for (int i = 0; i < 4; ++i) factors[j + i] = mask.factor(bits.words[i]);
-  }
-  return to_floats(factors);
-}
-
 template <class E, int kHeadTile>
 struct OneThreadBackwardTiling {
   static constexpr int P = kWordNumbers<E>;
@@ -164,7 +153,7 @@ class OneThreadBackward {
       Floats<W> weight = word_exp2<E>(multiply_add(p[g], scale, minus_lse));
       if (needs_mask) weight = keep_range(weight, min_key - first, query - first, 0.0f);
       if constexpr (kDropout) {
-        const Floats<W> factors = one_thread_dropout(mask_, query, first, head_index_);
+        const Floats<W> factors = dropout_factors(mask_, query, first, head_index_);
         ds[g] = weight * (factors * ds[g] - dot);
         p[g] = weight * factors;
       } else {

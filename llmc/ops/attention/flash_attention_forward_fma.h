@@ -18,10 +18,8 @@ namespace llmc {
 
 template <int kHeadTile>
 struct FlashForwardFmaTiling {
-  // With one thread per block, the scores and a tile of keys or values stay in the L1 cache of a
-  // core. Twice as many queries halve the time to load keys and values.
-  static constexpr int kQueries = kOneThreadBlocks && kHeadTile > 64 ? 32 : 64;
-  static constexpr int kKeys = kOneThreadBlocks || kHeadTile > 64 ? 32 : 64;
+  static constexpr int kQueries = 64;
+  static constexpr int kKeys = kHeadTile > 64 ? 32 : 64;
 
   using QueryTile = PaddedTile<kQueries, kHeadTile>;
   using KeyTile = PaddedTile<kHeadTile, kKeys>;  // transposed
@@ -148,7 +146,6 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fma_kerne
   const int last_query = (q0 + kQueries < T_ ? q0 + kQueries : T_) - 1;
   const Visibility visibility{doc_start == nullptr ? nullptr : doc_start + b * shape.T, T_};
   const float scale_log2 = scale * kLog2E;
-  const int depth = kOneThreadBlocks ? HS : kHeadTile;  // a GPU unrolls the products over it
 
   load_tile(queries, qkv + shape.qkv_offset(b, q0, h), shape.qkv_stride(), T_ - q0, HS);
   FmaBlock<kQueries, kHeadTile> o;
@@ -167,7 +164,7 @@ __global__ __launch_bounds__(kFmaThreads) void flash_attention_forward_fma_kerne
     block_barrier();
 
     FmaBlock<kQueries, kKeys> s;
-    multiply_add(s, queries, keys, depth);
+    multiply_add(s, queries, keys, kHeadTile);
     const bool needs_mask = !visibility.all_visible(q0, q0 + kQueries - 1, k0, k0 + kKeys - 1);
     scale_and_mask(s, scale_log2, visibility, needs_mask, q0, k0);
     store_block(scores, s);
