@@ -515,6 +515,10 @@ $(HOST)/bench_%: dev/bench.cu build/ops/%.h $(TEST_KERNELS) $(ORACLE) $(HOST)/co
 $(CUDA_OUT)/bench_%: dev/bench.cu build/ops/%.h $(CUDA_OBJECTS) $(ORACLE) $(CUDA_OUT)/commands $(LIBRARY) | $(CHECKED)
 	$(NVCC_CXX) $(CUDA_OPTIMIZE) $(call gencode,$(ARCHS)) -include build/ops/$*.h -MMD -MP -MF $@.d -MT $@ $< $(CUDA_OBJECTS) $(ORACLE) $(LIBRARY) -o $@ $(CUDA_LIBS)
 
+# It trains a model, so it also needs the code above the kernels.
+$(HOST)/host_roof: dev/host_roof.cu $(HOST_KERNELS) $(HOST_CODE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
+	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(HOST_KERNELS) $(HOST_CODE) $(LIBRARY) -o $@ $(HOST_LIBS)
+
 $(HOST)/%: dev/%.cu $(TEST_KERNELS) $(ORACLE) $(HOST)/commands $(LIBRARY) | $(CHECKED)
 	$(HOST_CXX) $(OPTIMIZE) -MMD -MP -MF $@.d -MT $@ -x c++ $< -x none $(TEST_KERNELS) $(ORACLE) $(LIBRARY) -o $@ $(HOST_LIBS)
 
@@ -643,6 +647,7 @@ endif
 TEST_OUT := $(HOST)
 TEST_PROGRAMS := $(if $(filter ptx,$(DEVICE)),$(PTX_FILES) $(if $(filter-out ptx_coverage ptx_*,$(SUITE)),,$(PTX)/launches.list $(UNLINED:%=$(PTX)/unlined/%.ptx)) $(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(MAINS:%=$(HOST)/%) $(MAINS:%=build/host/%) $(HOST)/faults build/host/faults $(PTX)/faults/faults.ptx)) $(if $(PLAIN),$(if $(filter-out $(PROGRAM_SUITES),$(SUITE)),,$(HOST_BINS)) \
                    $(if $(filter-out faults,$(SUITE)),,faults) \
+                   $(if $(filter $(subst *,%,$(or $(SUITE),*)),host_roof_programs),$(HOST)/host_roof) \
                    $(addprefix $(HOST)/,$(filter $(or $(SUITE:tcp_programs=mpi_ranks),%),mpi_ranks $(if $(MPI_INCLUDE),$(MPI_TESTS))) \
                      $(if $(and $(MPI_INCLUDE),$(filter mpi_ranks nccl_ranks tcp_programs,$(SUITE))),mpi_training) \
                      $(if $(and $(MPI_INCLUDE),$(filter lost_programs,$(SUITE))),lost_ranks)))

@@ -23,7 +23,7 @@ SOFTWARE = ROOT / "scripts/machines/software/llmc.json"
 LAYERS, CONTEXT = 2, 64
 CHANNELS, BATCHES = (128, 256), (2, 4)
 HALF = 2  # bytes of a weight in bf16
-UPDATE = ("zero gradients", "optimizer/gradient norm", "optimizer/adamw")
+UPDATE = ("optimizer/gradient norm", "optimizer/adamw")
 
 NOT_COUNTED = {
     "score_values": (0, "attention keeps scores on chip"),
@@ -95,8 +95,8 @@ def counts(program, text, folder):
     key = CHANNELS[0], BATCHES[0]
     vocabulary = 384  # 257 tokens of bytes, with padding
     logits = steps[key]["head/classifier"] / (BATCHES[0] * CONTEXT * vocabulary * HALF)
-    # Clearing writes 4 bytes per parameter, padding included.
-    update = 4 * sum(steps[key][name] for name in UPDATE) / steps[key]["zero gradients"]
+    # The norm reads 4 bytes per parameter, padding included.
+    update = 4 * sum(steps[key][name] for name in UPDATE) / steps[key][UPDATE[0]]
     stage_one = sent(program, "--zero", 1)  # reduces gradients, then gathers weights
     tensor, full = (sent(program, "--tp", 2, "--recompute", mode)["activations, to tensor ranks"]
                     for mode in ("none", "full"))
@@ -107,7 +107,7 @@ def counts(program, text, folder):
                                               "biases"),
         "logit_values": (number(logits), "counted by --profile: the classifier reads logits and writes their gradient "
                                           "in place, loss included"),
-        "optimizer_bytes": (number(update), "counted by --profile: gradients cleared, their norm, AdamW with its "
+        "optimizer_bytes": (number(update), "counted by --profile: the norm of gradients, AdamW with its "
                                              "moments, master and other weights"),
         "gradient_bytes": (number(HALF * stage_one["gradients"] / stage_one["weights"]), "counted by --dry-run: fp32"),
         "recompute_sums": (number((full - tensor) / (LAYERS * one_sum)),

@@ -287,6 +287,7 @@ if [ -z "${SANITIZE:-}${PTX:-}" ] && [ -z "${FILE:-}" ]; then
     script tokenize_program test/test_tokenize_program.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_pipes test/test_tokenize_pipes.py "$out" ${case_filter:+"$case_filter"}
     script cpu_programs test/test_cpu_programs.py "$out" ${case_filter:+"$case_filter"}
+    script host_roof_programs test/test_host_roof_programs.py "$out" ${case_filter:+"$case_filter"}
     script tokenize_resume test/test_tokenize_resume.py "$out" ${case_filter:+"$case_filter"}
   fi
   script programs test/test_programs.py "$out" ${case_filter:+"$case_filter"}

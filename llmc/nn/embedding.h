@@ -48,7 +48,7 @@ class Embedding {
   // of the rank's own rows.
   void backward(In<T, 2> d_out, const DeviceBatch& batch, Context& context) const {
     const ProfileScope scope("embedding backward", context.stream);
-    if (wte_.matrix_gradient().data != nullptr) {
+    if (wte_.has_gradient()) {
       const In<T, 2> all = context.tensor.gather<T>(d_out, batch.rows(), context.stream);
       token_embedding_backward<T>(wte_.matrix_gradient(), all, batch.buckets, slice_,
                                   context.stream);

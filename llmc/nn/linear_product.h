@@ -67,14 +67,14 @@ class LinearProduct {
   // Whether backward() reads the factor of the input: not if the weight is frozen. A quantized pass
   // needs it in any case, for finish_backward().
   bool reads_input(Context& context) const {
-    return weight_.matrix_gradient().data != nullptr || context.quantization.pass().weights;
+    return weight_.has_gradient() || context.quantization.pass().weights;
   }
 
   // Writes d_inp (rows, K) = d_out (rows, N) · weightᵀ, if it has data, and adds to the gradients
   // of the weight and, if d_bias has data, of the bias. `factor` is that of the input.
   void backward(Tensor<T, 2> d_inp, Tensor<float, 1> d_bias, In<T, 2> d_out, In<T, 2> factor,
                 Context& context) const {
-    linear_backward<T>(d_inp, weight_.matrix_gradient(), d_bias, d_out, factor,
+    linear_backward<T>(d_inp, weight_.product_gradient(), d_bias, d_out, factor,
                        weight_factor(context), context.scratch, context.gemm, context.stream);
   }
 

@@ -195,12 +195,12 @@ class LmHead {
   void add_products(Tensor<T, 2> d_hidden, const Chunk& chunk, Context& context) const {
     constexpr const T* kNoBias = nullptr;
     const Tensor<const T, 2> d_logits = chunk.logits;
-    const Tensor<float, 2> d_weight = weight_.matrix_gradient();
-    if (d_weight.data != nullptr) {
+    const WeightGradient d_weight = weight_.product_gradient();
+    if (d_weight.sum.data != nullptr) {
       const ProfileScope scope("logits weight gradient", context.stream);
-      matmul(d_weight, d_logits, Transpose::yes, chunk.hidden, Transpose::no, 1.0f, kNoBias,
-             context.gemm, context.stream);
-      context.outputs.sum("logits weight gradient", name_, d_weight, context.stream);
+      matmul(d_weight.sum, d_logits, Transpose::yes, chunk.hidden, Transpose::no, d_weight.beta,
+             kNoBias, context.gemm, context.stream);
+      context.outputs.sum("logits weight gradient", name_, d_weight.sum, context.stream);
     }
     const ProfileScope scope("logits input gradient", context.stream);
     const Tensor<const T, 2> weight = context.quantization.pass().weights

@@ -8,6 +8,7 @@
 #include "llmc/nn/parameter_source.h"
 #include "llmc/nn/parameter_table.h"
 #include "llmc/ops/gemm/code_matrix.h"
+#include "llmc/ops/gemm/linear.h"
 
 namespace llmc {
 
@@ -46,6 +47,12 @@ class Parameter {
   }
   Tensor<float, 2> matrix_gradient() const {
     return make_tensor(source_.gradient(spec_), spec_.part.stored_rows, spec_.part.shape[1]);
+  }
+  bool has_gradient() const { return source_.has_gradient(spec_); }
+  // The gradient for a product that adds to it, or writes it if it is the first one of the step.
+  WeightGradient product_gradient() const {
+    const bool begins = has_gradient() && source_.begins_gradient(spec_);
+    return {matrix_gradient(), begins ? 0.0f : 1.0f};
   }
 
  private:

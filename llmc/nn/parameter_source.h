@@ -63,6 +63,10 @@ class ParameterSource {
   virtual std::int64_t version() const { return 0; }
   // The fp32 gradient, to which passes add. Null: the parameter is frozen and has no gradient.
   virtual float* gradient(const ParameterSpec& spec) = 0;
+  virtual bool has_gradient(const ParameterSpec& spec) { return gradient(spec) != nullptr; }
+  // Whether no pass has added to the gradient in this step. If so, the caller writes it, and must not
+  // read it before. A source may instead always return zeros from gradient().
+  virtual bool begins_gradient(const ParameterSpec&) { return false; }
 };
 
 // Keeps everything in memory all the time, in two arrays laid out by the table: weights

@@ -4,16 +4,14 @@
 // Stages 0 and 1 keep whole gradients and reduce the bucket of each block once per step, as soon as
 // the backward pass of the last micro-batch has added to it. Stage 2 and 3 keep only the rank's
 // pieces: passes add to a slot that holds one whole bucket, which is reduced after every
-// micro-batch. Reductions run on the communication stream, next to the backward pass of the next
-// block.
+// micro-batch. Reductions run on the communication stream, next to the next block's backward pass.
 //
 // Passes also add to slots if gradients are offloaded. A slot of whole gradients first receives the
-// sum of the micro-batches before, and leaves after each micro-batch, so the order of additions
-// does not change.
+// sum of the micro-batches before, and leaves after each, so the order of additions stays.
 //
-// If the rows of the residual stream are spread over the tensor ranks, each of them computes only
-// its rows' part of the gradients of norms, row biases and positions. These parts are added up
-// before the bucket is reduced.
+// If the rows of the residual stream are spread over the tensor ranks, each computes only its rows'
+// part of the gradients of norms, row biases and positions, which are added up before the bucket
+// is.
 #pragma once
 
 #include <algorithm>
@@ -30,26 +28,19 @@
 #include "llmc/parallel/leaving_gradients.h"
 #include "llmc/parallel/shard_layout.h"
 #include "llmc/parallel/state_array.h"
+#include "llmc/parallel/unwritten_gradients.h"
 
 namespace llmc {
-
-// Elements of this rank's piece of one or more neighbouring buckets, contiguous in every array that
-// has them.
-struct OwnedRange {
-  std::int64_t first = 0;  // in the array of kept gradients
-  std::int64_t shard_offset = 0;
-  std::int64_t size = 0;
-};
 
 class GradientBuckets {
  public:
   // Reserves memory in the plan. `sequence_parallel`: whether tensor ranks have different rows of
-  // the residual stream. The layout and the context must outlive the object. `head`: the weight of
-  // the logits in the parameter table.
-  GradientBuckets(const ShardLayout& layout, const ParameterSpec& head, bool sequence_parallel,
+  // the residual stream. The table, its layout and the context must outlive the object.
+  GradientBuckets(const ParameterTable& table, const ShardLayout& layout, bool sequence_parallel,
                   Context& context, const OffloadPlaces& offload, MemoryPlan& plan)
       : layout_(layout),
-        head_(head),
+        unwritten_(table, layout, kept_),
+        head_(table.head()),
         sequence_parallel_(sequence_parallel),
         context_(context),
         ranks_(context.ranks),
@@ -82,23 +73,33 @@ class GradientBuckets {
     leaving_.begin_step(norm_sums, compute);
     passes_.assign(layout_.trainable_buckets().size(), 0);
     for (Slot& slot : slots_) slot.block = -1;
+    if (!uses_slots()) return unwritten_.begin_step(compute);
     if (kept_.is_resident()) fill_zero(kept_.data(), kept_.size(), compute);
+  }
+  // Bytes that begin_step() writes.
+  double bytes_to_clear() const {
+    if (!uses_slots()) return unwritten_.bytes_to_clear();
+    return kept_.is_resident() ? sizeof(float) * static_cast<double>(kept_.size()) : 0;
   }
 
   // The gradient of a parameter, in whole, to which a pass adds; null if it is frozen.
   float* gradient(const ParameterSpec& spec) {
     if (!spec.trainable) return nullptr;
-    if (!uses_slots()) return kept_.data() + layout_.whole_offset(spec);
-    return slot_of(spec.block).bucket.data + layout_.bucket_offset(spec);
+    if (uses_slots()) return slot_of(spec.block).bucket.data + layout_.bucket_offset(spec);
+    unwritten_.clear(spec);
+    return kept_.data() + layout_.whole_offset(spec);
   }
+  // See ParameterSource.
+  bool begins(const ParameterSpec& spec) { return !uses_slots() && unwritten_.take(spec); }
 
-  // A pass is about to add to the block: begins to bring the sum of earlier micro-batches.
+  // A pass is about to add to the block: begins to bring its sum of earlier micro-batches.
   void prefetch(int block) {
     if (has_sum(block) && !has_slot(block)) take_slot(block);
   }
 
   // The backward pass of a micro-batch has added to all gradients of the block.
   void ready(int block) {
+    unwritten_.clear_block(static_cast<std::size_t>(block));
     const bool is_last = ++passes_[static_cast<std::size_t>(block)] == micro_batches_;
     if (!bucket_of(block).is_held) return;
     if (!ranks_.single() && (layout_.shards_gradients() || is_last)) {
@@ -122,6 +123,7 @@ class GradientBuckets {
 
   // Later work of the compute stream sees the sums over all ranks.
   void finish() {
+    unwritten_.clear_all();
     if (ranks_.single()) return;
     const bool is_shared = head_.block == kEmbeddingBlock && head_.trainable;
     if (ranks_.embeddings() != nullptr && is_shared) all_reduce_embeddings();
@@ -141,11 +143,11 @@ class GradientBuckets {
     return ranges;
   }
 
-  // Where the reduced gradients of a part that this rank owns begin among the kept ones.
+  // Where the reduced gradients of a part that this rank owns, or of its piece of a bucket, begin
+  // among the kept ones.
   std::int64_t begin(const OwnedPart& part) const {
     return layout_.shards_gradients() ? part.shard_offset : part.whole_offset;
   }
-  // The same of this rank's piece of a bucket.
   std::int64_t begin(const Bucket& bucket) const {
     return layout_.shards_gradients() ? bucket.shard_offset : layout_.own_piece(bucket);
   }
@@ -170,7 +172,7 @@ class GradientBuckets {
   // Whether the store has the sum of earlier micro-batches, to which a pass adds in the slot.
   bool has_sum(int block) const {
     return !kept_.is_resident() && !layout_.shards_gradients() && bucket_of(block).is_held &&
-           passes_[static_cast<std::size_t>(block)] > 0;
+           passes(block) > 0;
   }
   bool has_slot(int block) const {
     return std::ranges::any_of(slots_, [&](const Slot& slot) { return slot.block == block; });
@@ -216,7 +218,6 @@ class GradientBuckets {
     await(slot.left);
   }
 
-  // Later work of the compute stream comes after the point.
   void await(const TransferPoint& point) {
     context_.timed(Phase::offload, [&] { context_.transfers().await(point, *compute_); });
   }
@@ -249,7 +250,6 @@ class GradientBuckets {
     });
   }
 
-  // The slot is free when it is reduced or has left.
   void release(Slot& slot) {
     slot.was_used = true;
     slot.block = -1;
@@ -320,7 +320,7 @@ class GradientBuckets {
         add_to(piece, sum);
       }
     });
-    if (passes_[static_cast<std::size_t>(slot.block)] == micro_batches_) leave_reduced(bucket, own);
+    if (passes(slot.block) == micro_batches_) leave_reduced(bucket, own);
     context_.timed(Phase::offload, [&] {
       transfers.follow(ranks_.stream());
       kept_.put(bucket.shard_offset, own, bucket.piece);
@@ -329,9 +329,8 @@ class GradientBuckets {
     });
   }
 
-  bool is_first_pass(const Slot& slot) const {
-    return passes_[static_cast<std::size_t>(slot.block)] == 1;
-  }
+  std::int64_t passes(int block) const { return passes_[static_cast<std::size_t>(block)]; }
+  bool is_first_pass(const Slot& slot) const { return passes(slot.block) == 1; }
 
   void add_to(const Tensor<float, 1>& kept, const Tensor<float, 1>& addend) {
     const auto rows = [&](const Tensor<float, 1>& x) {
@@ -382,6 +381,7 @@ class GradientBuckets {
   }
 
   const ShardLayout& layout_;
+  UnwrittenGradients unwritten_;  // if no slots are used
   const ParameterSpec& head_;
   bool sequence_parallel_;
   Context& context_;

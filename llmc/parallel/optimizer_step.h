@@ -40,7 +40,7 @@ class OptimizerStep {
     if constexpr (!std::is_same_v<T, float>) {
       master_.reserve("master weights", n, offload.optimizer, context, plan);
     }
-    gradients_.emplace(layout, table.head(),
+    gradients_.emplace(table, layout,
                        shape.uses_sequence_parallelism(context.ranks.mesh().tensor_ranks), context,
                        offload, plan);
     first_moment_.reserve("moments", n, offload.optimizer, context, plan);

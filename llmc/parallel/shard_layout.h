@@ -40,6 +40,14 @@ struct Bucket {
   bool is_held = false;
 };
 
+// Elements of this rank's piece of one or more neighbouring buckets, contiguous in every array that
+// has them.
+struct OwnedRange {
+  std::int64_t first = 0;  // in the array of kept gradients
+  std::int64_t shard_offset = 0;
+  std::int64_t size = 0;
+};
+
 // The part of a parameter that lies in one rank's piece, as it is stored: with padding rows.
 struct OwnedPart {
   std::int64_t first = 0;         // index of its first element in the parameter

@@ -34,6 +34,12 @@ class ShardedParameters final : public ParameterSource {
   float* gradient(const ParameterSpec& spec) override {
     return gradients_ == nullptr ? nullptr : gradients_->gradient(spec);
   }
+  bool begins_gradient(const ParameterSpec& spec) override {
+    return gradients_ != nullptr && gradients_->begins(spec);
+  }
+  bool has_gradient(const ParameterSpec& spec) override {
+    return gradients_ != nullptr && spec.trainable;
+  }
 
  private:
   WeightBuckets<T>& weights_;

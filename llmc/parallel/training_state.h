@@ -78,13 +78,13 @@ class TrainingState final : public RunState {
 
   void begin_step(Stream& stream, std::int64_t micro_batches = 1) override {
     const ProfileScope scope("zero gradients", stream,
-                             memory_traffic(kept_.gradients().kept().tensor()));
+                             Work{.flops = 0, .bytes = kept_.gradients().bytes_to_clear()});
     kept_.optimizer().begin_step(micro_batches, stream);
     fill_zero(kept_.loss().data, 1, stream);
   }
 
   void finish_gradients(Stream& stream) override {
-    if (ranks_.single()) return;
+    if (ranks_.single()) return kept_.gradients().finish();
     ranks_.communicate(stream, [&] { ranks_.data().all_reduce(kept_.loss(), ranks_.stream()); });
     if (ranks_.mesh().pipeline_ranks > 1) ranks_.all_reduce_over_pipeline(kept_.loss(), stream);
     kept_.gradients().finish();

@@ -1,11 +1,11 @@
 // e^x and 2^x in fp32. F is float or a vector type of the compiler. Compilers do not vectorise
 // loops over the versions for one number reliably: they may replace a clamp by a branch.
 //
-// e^x is 2^n * e^r with an integer n and |r| <= ln(2) / 2, and e^r is its Taylor polynomial of degree
-// 7, whose remainder is below r^8 / 8! = 5.2e-9, a tenth of the rounding error. 2^x is 2^n * 2^r with
-// |r| <= 1/2, and 2^r is the polynomial with the smallest largest relative error among those that
-// are 1 at 0: 2.0e-9 with degree 6, and 9.1e-8 with degree 5 (fast_exp2). test_host_exponential.cpp
-// checks all exponents against the C library.
+// e^x is 2^n * e^r with an integer n and |r| <= ln(2) / 2, and e^r is its Taylor polynomial of
+// degree 7, whose remainder is below r^8 / 8! = 5.2e-9, a tenth of the rounding error. 2^x is 2^n *
+// 2^r with |r| <= 1/2, and 2^r is the polynomial with the smallest largest relative error among
+// those that are 1 at 0: 2.0e-9 with degree 6, and 9.1e-8 with degree 5 (fast_exp2).
+// test_host_exponential.cpp checks all exponents against the C library.
 #pragma once
 
 #include <bit>

@@ -35,8 +35,9 @@ void flash_attention_backward(Tensor<T, 3> d_qkv, In<T, 3> d_out, In<T, 3> qkv, 
       launch_flash_backward<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start, shape,
                                          attention_scale(shape, scale), dropout, stream);
     } else if constexpr (kOneThreadBlocks) {
-      launch_flash_backward_one_thread<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
-                                             shape, attention_scale(shape, scale), dropout, stream);
+      launch_flash_backward_one_thread<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms,
+                                                    doc_start, shape, attention_scale(shape, scale),
+                                                    dropout, stream);
     } else {
       launch_flash_backward_fma<T, kDropout>(d_qkv.data, d_out.data, qkv.data, terms, doc_start,
                                              shape, attention_scale(shape, scale), dropout, stream);

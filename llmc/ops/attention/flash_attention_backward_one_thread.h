@@ -2,9 +2,9 @@
 // flash_attention_backward.h.
 //
 // A block processes a head: five products for each pair of tiles. For one tile of keys after the
-// other it iterates over the tiles of queries that see it. dK and dV of the tile of keys are summed
-// up meanwhile, and dQ of all queries in the block's own memory. Passes (one_thread_tiles.h) of P
-// and dS above the diagonal are neither computed nor read.
+// other it iterates over the tiles of queries that see it, sums up dK and dV of the keys, and adds
+// to dQ of all queries in memory of the block. Passes (one_thread_tiles.h) of P and dS above the
+// diagonal are neither computed nor read.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ void flash_attention_forward(Tensor<T, 3> out, Tensor<float, 3> lse, In<T, 3> qk
                                         attention_scale(shape, scale), dropout, stream);
     } else if constexpr (kOneThreadBlocks) {
       launch_flash_forward_one_thread<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape,
-                                            attention_scale(shape, scale), dropout, stream);
+                                                   attention_scale(shape, scale), dropout, stream);
     } else {
       launch_flash_forward_fma<T, kDropout>(out.data, lse.data, qkv.data, doc_start, shape,
                                             attention_scale(shape, scale), dropout, stream);
