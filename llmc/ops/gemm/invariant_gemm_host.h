@@ -39,7 +39,7 @@ const Word* read_rows(const InvariantGemmCall<T, TO, KV>& call) {
 // computes the last slice of some columns adds the slices' sums.
 template <class E, class T, class TO, class KV>
 void multiply_few_rows(const InvariantGemmCall<T, TO, KV>& call) {
-  constexpr std::int64_t kColumns = 384, P = kWordNumbers<E>;
+  constexpr std::int64_t kColumns = 768, P = kWordNumbers<E>;
   const std::int64_t columns =
       round_up(ceil_div(call.N, ceil_div(call.N, kColumns)), kRegisterFloats);
   const std::int64_t slices = ceil_div(call.K, kSliceDepth), ranges = ceil_div(call.N, columns);

@@ -205,7 +205,7 @@ template <class E, class T>
     const T* const row = w + k * P * stride_w;
     std::int64_t j = 0;
     for (; j + V <= columns; j += V) {
-      for (int i = 0; i < kSteps * P; ++i) prefetch_line(row + (kSteps * P + i) * stride_w + j);
+      for (int i = 0; i < kSteps * P; ++i) prefetch_line(row + (2 * kSteps * P + i) * stride_w + j);
       add_few_rows<E, V, kSteps>(sums + j, stride, a + k, stride_a, rows, row + j, stride_w);
     }
     if (j < columns)
