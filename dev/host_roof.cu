@@ -272,6 +272,7 @@ Json report_of(const Options& options) {
           {"attention_roof_ms", roof.attention},
           {"product_gflop_s", 1e-6 * roof.flops_per_ms},
           {"copy_gb_s", 1e-9 * bandwidth},
+          {"code_gop_s", 1e-6 * code_rate()},
           {"share_of_roof", (roof.products + roof.traffic + roof.attention) / step_ms},
           {"share_of_products", roof.products / step_ms},
           {"operations", operations},

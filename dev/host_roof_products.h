@@ -11,6 +11,7 @@
 
 #include "llmc/config/train_settings.h"
 #include "llmc/device/device.h"
+#include "llmc/device/host/simd_codes.h"
 #include "llmc/device/workers.h"
 #include "llmc/ops/convert.h"
 #include "llmc/ops/gemm/matmul.h"
@@ -161,5 +162,39 @@ class ProductTimer {
   Buffer<T> pattern_{kPattern};
   Buffer<std::byte> memory_;
 };
+
+// Operations per millisecond of products of INT8 codes that stay in registers and in the L1 cache,
+// on all threads: the limit of the products of a prompt with INT8 weights and rows.
+inline double code_rate() {
+  constexpr int kRows = 12, kChunks = 2;
+  constexpr std::int64_t kRepeats = 1 << 20;
+  const auto multiply = [](std::int64_t) {
+    alignas(64) std::int8_t weights[kChunks * 64] = {};
+    llmc::host::CodeSums tile[kRows][kChunks] = {};
+    for (std::int64_t i = 0; i < kRepeats; ++i) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int c = 0; c < kChunks; ++c)
+          llmc::host::add_code_products(tile[r][c], static_cast<std::uint32_t>(i),
+                                        weights + 64 * c);
+      }
+    }
+    volatile std::int32_t sum = 0;  // else nothing is computed
+    for (const auto& row : tile) {
+      for (const auto& sums : row) sum = sum + sums[0];
+    }
+  };
+  const int threads = llmc::workers().threads();
+  double fastest = 0;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto begin = std::chrono::steady_clock::now();
+    llmc::workers().run(threads, multiply);
+    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - begin;
+    const double operations = 2.0 * 4 * 16 * kRows * kChunks * kRepeats * threads;
+    fastest = std::max(fastest, operations / ms.count());
+  }
+  return fastest;
+}
 
 }  // namespace llmc_dev

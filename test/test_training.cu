@@ -152,6 +152,26 @@ TEST_SUITE("training") {
     CHECK(rig.state().optimizer_state(rig.stream()).updates == 2);
   }
 
+  TEST_CASE_TEMPLATE("gradients have nothing of the step before, not even NaN", T, float, bf16) {
+    const Fixture fixture = load_fixture("one_row");
+    auto rig = make_rig<T>(fixture);
+    rig.set_parameters(fixture.parameters());
+    for (const std::int64_t micro_batches : {1, 2}) {
+      const std::vector<oracle::Batch> batches(static_cast<std::size_t>(micro_batches),
+                                               fixture.batch());
+      rig.gradients_of(batches);
+      const NamedFloats first = rig.gradients();
+      for (const ParameterSpec& spec : rig.state().table().specs()) {
+        const std::vector<float> stale(static_cast<std::size_t>(spec.stored_size()),
+                                       std::numeric_limits<float>::quiet_NaN());
+        copy_to_device(rig.state().source().gradient(spec), stale.data(), spec.stored_size(),
+                       rig.stream());
+      }
+      rig.gradients_of(batches);
+      CHECK(rig.gradients() == first);
+    }
+  }
+
   TEST_CASE("weights from transformers are saved and loaded bit for bit") {
     for (const char* name : {"hf_tiny", "hf_tiny_openai"}) {
       CAPTURE(name);

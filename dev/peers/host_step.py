@@ -2,13 +2,15 @@
 """Times one training step of GPT-2 on the CPU: ours and PyTorch's, in turns, and prints their ratio.
 
     PYTHON=python3 python3 dev/peers/host_step.py [--model d12] [--batch-size 4] [--seq-len 64] [--threads N]
-        [--dtypes fp32,bf16] [--rounds 5] [--steps 6] [--train-gpt2 build/host/train_gpt2] [--json FILE]
+        [--dtypes fp32,bf16] [--rounds 5] [--steps 6] [--train-gpt2 build/host/train_gpt2] [--before FILE]
+        [--json FILE]
 
 PYTHON names an interpreter with PyTorch and NumPy; without them, only ours is timed. The sides are train_gpt2
 in each dtype, and PyTorch in fp32 and in both recipes of bf16 (train_pytorch.py), each eager and with
 torch.compile. In every round each side has one turn, and every second round is in reverse order. The time of a
 turn is the median of its steps after the warm-up. A ratio is our time divided by that of the fastest PyTorch
-side of the same dtype, in the same round; below 1, ours is faster.
+side of the same dtype, in the same round; below 1, ours is faster. --before names an older build of train_gpt2, which
+is timed in the same rounds and compared in the same way.
 
 All sides have the same sizes, batches, learning rate, AdamW and clipping. Our weights are initialised by
 train_gpt2 and PyTorch's by make_weights.py, with equal standard deviations, so the losses are close but not
@@ -51,9 +53,10 @@ CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16")
 class OurSide:
     """train_gpt2 in one dtype, in a new process for every turn. `flags` are added, and `key` of the log is timed."""
 
-    def __init__(self, options, dtype, flags=(), key="step_ms"):
+    def __init__(self, options, dtype, flags=(), key="step_ms", program=None):
         self.options, self.dtype, self.flags, self.key = options, dtype, flags, key
-        self.name, self.notes = f"ours {dtype}", []
+        self.program = program or options.train_gpt2
+        self.name, self.notes = f"{'before' if program else 'ours'} {dtype}", []
 
     def command(self, log):
         o = self.options
@@ -63,7 +66,7 @@ class OurSide:
                  "batch-size": o.batch_size, "seq-len": o.seq_len, "grad-accum": 1, "steps": o.warmup + o.steps,
                  "lr": LEARNING_RATE, "warmup": 0, "schedule": "constant", "seed": SEED, "eval-every": 0,
                  "sample-every": 0, "peak-tflops": 1, "log": log}  # a given peak is not measured
-        return [str(o.train_gpt2), *(word for flag, value in flags.items() for word in (f"--{flag}", str(value))),
+        return [str(self.program), *(word for flag, value in flags.items() for word in (f"--{flag}", str(value))),
                 *self.flags]
 
     def turn(self):
@@ -262,12 +265,12 @@ class Comparison:
                 "tok_per_s": 1e3 * self.options.batch_size * self.options.seq_len / statistics.median(ms),
                 "peak_mib": max(turn["peak_bytes"] for turn in turns) / MIB, "loss": turns[0]["loss"]}
 
-    def ratio_of(self, dtype, summaries):
+    def ratio_of(self, dtype, summaries, ours="ours"):
         """Our time divided by that of the PyTorch side with the smallest median, by rounds."""
         theirs = [s for s in summaries if s["dtype"] == dtype and not s["ours"]]
         best = min(theirs, key=lambda s: s["ms"]["median"])
-        rounds = zip(self.turns[f"ours {dtype}"], self.turns[best["name"]])
-        return {"pytorch": best["name"], **spread_of([ours["ms"] / other["ms"] for ours, other in rounds])}
+        rounds = zip(self.turns[f"{ours} {dtype}"], self.turns[best["name"]])
+        return {"pytorch": best["name"], **spread_of([own["ms"] / other["ms"] for own, other in rounds])}
 
     def record(self, machine):
         o = self.options
@@ -276,6 +279,8 @@ class Comparison:
         return {"machine": machine, "model": o.model, "batch_size": o.batch_size, "seq_len": o.seq_len,
                 "rounds": o.rounds, "steps": o.steps, "warmup": o.warmup, "sides": summaries,
                 "time_ratios": {dtype: self.ratio_of(dtype, summaries) for dtype in compared},
+                "time_ratios_before": {dtype: self.ratio_of(dtype, summaries, "before") for dtype in compared
+                                       if f"before {dtype}" in self.turns},
                 "unavailable": self.unavailable, "notes": sorted({note for side in self.sides for note in side.notes})}
 
 
@@ -294,9 +299,10 @@ def print_report(record):
         ms = side["ms"]
         print(f"{side['name']:<30} {ms['median']:>11.1f} {ms['min']:>7.0f} .. {ms['max']:>7.0f} "
               f"{side['tok_per_s']:>8.0f} {side['peak_mib']:>9.0f} {side['loss']:>7.3f}")
-    for dtype, ratio in record["time_ratios"].items():
-        print(f"result: {dtype}: time ratio ours / {ratio['pytorch']}: median {ratio['median']:.3f}, "
-              f"{ratio['min']:.3f} to {ratio['max']:.3f} over the rounds; below 1, ours is faster")
+    for name, ratios in (("ours", record["time_ratios"]), ("before", record["time_ratios_before"])):
+        for dtype, ratio in ratios.items():
+            print(f"result: {dtype}: time ratio {name} / {ratio['pytorch']}: median {ratio['median']:.3f}, "
+                  f"{ratio['min']:.3f} to {ratio['max']:.3f} over the rounds; below 1, {name} is faster")
     for name, reason in record["unavailable"].items():
         print(f"not available: {name}: {reason}")
     for note in record["notes"]:
@@ -311,6 +317,7 @@ def read_options():
                                      allow_abbrev=False)
     parser.add_argument("--train-gpt2", type=Path, default=PROGRAM, metavar="FILE",
                         help="our program [build/host/train_gpt2]")
+    parser.add_argument("--before", type=Path, metavar="FILE", help="also time this older build of our program")
     parser.add_argument("--train", type=Path, metavar="FILE.bin", help="token file [tokens of make_data.py]")
     parser.add_argument("--model", choices=MODELS, default="d12", help="sizes of the model [d12, which is GPT-2 124M]")
     numbers = (("batch-size", 4, None, "sequences per step"), ("seq-len", 64, CONTEXT, "tokens per sequence"),
@@ -334,11 +341,12 @@ def read_options():
     if not set(options.dtypes) <= {"fp32", "bf16"}:
         parser.error(f"--dtypes {','.join(options.dtypes)}; allowed: fp32, bf16 or both, separated by commas")
     options.dtypes = sorted(set(options.dtypes), reverse=True)  # fp32 first
-    for flag, path in (("train", options.train), ("train-gpt2", options.train_gpt2)):
+    for flag, path in (("train", options.train), ("before", options.before), ("train-gpt2", options.train_gpt2)):
         if path and not path.is_file():
             hint = "; `make build/host/train_gpt2` builds it" if path == PROGRAM else ""
             parser.error(f"--{flag} {path}: no such file{hint}")
     options.train_gpt2 = options.train_gpt2.resolve()
+    options.before = options.before and options.before.resolve()
     return options
 
 
@@ -348,6 +356,8 @@ def main():
     options = read_options()
     version = pytorch_version()
     sides = [OurSide(options, dtype) for dtype in options.dtypes]
+    if options.before:
+        sides += [OurSide(options, dtype, program=options.before) for dtype in options.dtypes]
     if version:
         theirs = [PyTorchSide(options, recipe, compiled) for recipe in ("fp32", "autocast", "masters")
                   for compiled in range(options.compile + 1)]

@@ -4,9 +4,10 @@
     PYTHON=python3 python3 dev/peers/infer_int8_peers.py MODEL [--infer-gpt2 ./infer_gpt2] [--threads 2]
         [--repetitions 3] [--sides NAME,...] [--tokens FILE.bin] [--json FILE]
 
-MODEL and PYTHON are those of infer_peers.py. The sides are infer_gpt2 in fp32, w8 and w8a8 (its command bench),
-CTranslate2 in int8, PyTorch's dynamic INT8 (quantize_dynamic of transformers' model, whose Conv1D become Linear), and
-transformers in fp32. What is not installed is reported and skipped.
+MODEL and PYTHON are those of infer_peers.py. The sides are infer_gpt2 in fp32, w8, w8a8 and w8a8 with --dtype bf16
+(its command bench), CTranslate2 in int8, PyTorch's dynamic INT8 (quantize_dynamic of transformers' model, whose Conv1D
+become Linear), and transformers in fp32. What is not installed is reported and skipped. If build/host/host_roof is
+built, the limit of a prompt is printed: the speed if only the products of codes took time, at the rate that it measures.
 
 Each turn measures tokens per second of 64 greedy tokens for one sequence and for 8 sequences, and of reading a prompt of
 512 (less if the context is shorter), the median of three passes. Peers' decode follows a prompt of 16 and excludes it, as
@@ -30,7 +31,9 @@ from infer_peers import DECODE_PROMPT, DECODE_TOKENS, PREFILL_PROMPT, CTranslate
 from side_process import SideFailed, SideProcess, last_line, quiet_threads, serve
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OURS = {"ours fp32": "none", "ours w8": "w8", "ours w8a8": "w8a8"}
+OURS = {"ours fp32": ("none", "fp32"), "ours w8": ("w8", "fp32"), "ours w8a8": ("w8a8", "fp32"),
+        "ours w8a8 bf16": ("w8a8", "bf16")}  # --quant and --dtype
+HOST_ROOF = ROOT / "build/host/host_roof"
 PEERS = {"CTranslate2 int8": "CTranslate2", "PyTorch dynamic INT8": "transformers", "transformers fp32": "transformers"}
 QUANTITIES = ("batch 1", "batch 8", "prefill")
 PASSES = 3  # over the prompt in a turn, because a pass is short
@@ -47,8 +50,8 @@ class OurSide:
         self.options, self.name = options, name
 
     def turn(self):
-        o = self.options
-        command = [str(o.infer_gpt2), "bench", "-m", str(o.model), "--quant", OURS[self.name], "--batches", "1,8",
+        o, (quant, dtype) = self.options, OURS[self.name]
+        command = [str(o.infer_gpt2), "bench", "-m", str(o.model), "--quant", quant, "--dtype", dtype, "--batches", "1,8",
                    "--gen-tokens", str(DECODE_TOKENS), "--prompt-tokens", str(o.prefill), "--positions", "0",
                    "--repetitions", str(PASSES), "--quiet"]
         environment = {**os.environ, "LLMC_HOST_THREADS": str(o.threads), "OMP_NUM_THREADS": "1"}
@@ -189,6 +192,18 @@ def measure(options):
     return {name: values for name, values in turns.items() if name not in skipped}, skipped
 
 
+def prompt_limit(options):
+    """Prompt tokens per second if the products of codes took all of the time, at the rate that host_roof measures."""
+    command = [str(HOST_ROOF), "--model", "tiny", "--batch-size", "1", "--seq-len", "16", "--steps", "1", "--product-ms", "1"]
+    environment = {**os.environ, "LLMC_HOST_THREADS": str(options.threads)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        raise SystemExit(f"infer_int8_peers.py: {last_line(done.stderr, str(done.returncode))}")
+    rate = json.loads(done.stdout)["code_gop_s"]
+    config = json.loads((options.model / "config.json").read_text())
+    return rate, 1e9 * rate / (2 * 12 * config["n_layer"] * config["n_embd"] ** 2)
+
+
 def show(options, turns, skipped):
     print(f"{options.model}: {options.threads} threads, {options.repetitions} repetitions; median (min to max) in tokens "
           f"per second; ratio: ours w8a8 / the side")
@@ -203,6 +218,9 @@ def show(options, turns, skipped):
         print(line)
     for name, reason in skipped.items():
         print(f"skipped {name}: {reason}")
+    if HOST_ROOF.is_file():
+        rate, limit = prompt_limit(options)
+        print(f"limit of a prompt with w8a8: {limit:.0f} tokens per second, at {rate:.0f} operations per nanosecond on codes")
 
 
 def parse_sides(text):

@@ -11,9 +11,8 @@ namespace llmc {
 
 // True if the products of T run on tensor cores. fp32 needs IEEE arithmetic; half precision runs on
 // tensor cores. The host executor emulates a tensor core lane by lane, a hundred times slower than
-// multiply-adds in the SIMD registers of one thread. So half precision uses them too if a block is
-// one thread: widened to fp32, its products are exact on both. With the block sizes of a GPU, the
-// host runs (and checks) the GPU's kernels.
+// the SIMD registers of one thread. So every dtype uses these if a block is one thread. With the
+// block sizes of a GPU, the host runs (and checks) the GPU's kernels.
 template <class T>
 inline constexpr bool kTensorCoreAttention = !std::is_same_v<T, float> && !kOneThreadBlocks;
 

@@ -20,7 +20,8 @@ namespace llmc {
 // guarantees that their rows, slots and positions exist and that no row is in two tiles. KV is T,
 // or bf16 or fp16 if T is fp32, or int8 with scales. `scale` multiplies the scores; 1 / sqrt(HS) if
 // it is not given. Scores and sums are fp32. Tensor cores
-// multiply probabilities, and values of an INT8 cache, rounded to T.
+// multiply probabilities, and values of an INT8 cache, rounded to T; so does a CPU that multiplies
+// pairs of bf16 (device/words.h), if T and KV are bf16.
 //
 // The bits of a row depend only on its q, its position, and the keys and values that it sees: not
 // on where the prompt was cut into tiles, nor on other tiles or later tokens of its own tile, even
