@@ -64,8 +64,8 @@ class ParameterSource {
   // The fp32 gradient, to which passes add. Null: the parameter is frozen and has no gradient.
   virtual float* gradient(const ParameterSpec& spec) = 0;
   virtual bool has_gradient(const ParameterSpec& spec) { return gradient(spec) != nullptr; }
-  // Whether no pass has added to the gradient in this step. If so, the caller writes it, and must not
-  // read it before. A source may instead always return zeros from gradient().
+  // Whether no pass has added to the gradient in this step. If so, the caller writes it, and must
+  // not read it before. A source may instead always return zeros from gradient().
   virtual bool begins_gradient(const ParameterSpec&) { return false; }
 };
 

@@ -1,11 +1,11 @@
 // Causal multi-head self-attention without the (T, T) matrix.
 //
 // There are three sets of kernels: for tensor cores (flash_attention_forward.h, ..._backward.h),
-// with fused multiply-adds in IEEE fp32 (flash_attention_forward_fma.h, ..._backward_fma.h), and for
-// blocks of one thread, on the host (flash_attention_forward_one_thread.h, ...). Head sizes are multiples of 8 up to 128. Kernels process them in tiles of a
-// few fixed widths, such as 32, 64 and 128 columns. The columns beyond the head exist only in
-// shared memory, as zeros. standard_attention.h is the plain (T, T) attention that these are
-// compared with.
+// with fused multiply-adds in IEEE fp32 (flash_attention_forward_fma.h, ..._backward_fma.h), and
+// for blocks of one thread, on the host (flash_attention_forward_one_thread.h, ...). Head sizes are
+// multiples of 8 up to 128. Kernels process them in tiles of a few fixed widths, such as 32, 64 and
+// 128 columns. The columns beyond the head exist only in shared memory, as zeros.
+// standard_attention.h is the plain (T, T) attention that these are compared with.
 #pragma once
 
 #include <cstdint>
