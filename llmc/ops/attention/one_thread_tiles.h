@@ -73,10 +73,6 @@ struct alignas(64) SumTile {
   static_assert(G % kGroups == 0 && R % kPassRows == 0);
 
   Floats<kFmaWidth> v[R][G];
-
-  // The same places as an FmaBlock's.
-  __device__ static int row(int r) { return r; }
-  __device__ static int column(int g) { return g * kFmaWidth; }
 };
 
 // Calls f(sums, row, group) for the passes of `sums` with rows first .. end - 1 and with columns
