@@ -18,7 +18,7 @@ from runner import Skip, expect, run_tests
 ROOT = Path(__file__).resolve().parent.parent
 SPREADS = ("step_ms", "products_ms", "traffic_ms", "attention_roof_ms", "product_gflop_s", "copy_gb_s")
 FIELDS = {"model", "batch_size", "seq_len", "vocabulary", "dtype", "threads", "matrix_library", "steps_ms",
-          "share_of_roof", "share_of_products", "operations", "products", *SPREADS}
+          "code_gop_s", "share_of_roof", "share_of_products", "operations", "products", *SPREADS}
 TINY = ["--model", "tiny", "--batch-size", 2, "--seq-len", 32, "--steps", 20, "--product-ms", 2, "--memory-mib", 16]
 
 

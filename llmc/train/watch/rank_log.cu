@@ -18,8 +18,9 @@ namespace llmc {
 
 namespace {
 
+// As "%.1f" rounds: 35.25 becomes 35.2.
 double tenths(double value) {
-  return std::round(10 * value) / 10;
+  return std::nearbyint(10 * value) / 10;
 }
 
 // A number about each rank, in the unit of the log.
