@@ -19,7 +19,7 @@ from test_task_programs import records
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ["--layers", 2, "--heads", 2, "--channels", 48, "--context", 48]
-LEARN = ["--batch-size", 10, "--lr", 1e-2, "--warmup", 5, "--steps", 200, "--eval-every", 200]
+LEARN = ["--batch-size", 10, "--lr", 1e-2, "--warmup", 5, "--steps", 300, "--eval-every", 300]
 SMALL = ["--task", "chat", *SIZES[:6], "--context", 64, "--batch-size", 4, "--steps", 2, "--eval-every", 1]
 
 

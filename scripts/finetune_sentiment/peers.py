@@ -26,6 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "dev/peers")
 from finetune_sentiment.data import LABELS, read_parts  # noqa: E402
 from finetune_sentiment.metrics import classification, confusion_matrix  # noqa: E402
 from ranks import find_ranks, join_ranks, leave_ranks  # noqa: E402
+import standard_output  # noqa: E402
 
 
 def parse_command_line():
@@ -170,4 +171,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    standard_output.run(main)
