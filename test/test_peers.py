@@ -7,6 +7,7 @@ weights, the same batches and the same optimizer.
 PYTHON names an interpreter with PyTorch and NumPy; without them, the tests are skipped. Prints
 `ok NAME`, `FAILED NAME: why` or `[skipped] NAME: why`, then `N passed, N failed, N skipped`.
 """
+import itertools
 import json
 import os
 import subprocess
@@ -131,25 +132,26 @@ def host_step(*arguments, folder, code=0):
 
 def test_steps_on_the_cpu_are_timed_in_turns(program, folder):
     require_modules("torch, numpy")
-    done = host_step("--dry", "--rounds", 2, "--train-gpt2", program, "--json", "times.json", folder=folder)
+    done = host_step("--dry", "--rounds", 2, "--train-gpt2", program, "--before", program, "--json", "times.json",
+                     folder=folder)
     record = json.loads((folder / "times.json").read_text())
     keys = {"machine", "model", "batch_size", "seq_len", "rounds", "steps", "warmup", "sides", "time_ratios",
-            "unavailable", "notes"}
+            "time_ratios_before", "unavailable", "notes"}
     expect(set(record) == keys and not record["unavailable"], f"{record}")
     sides = {side["name"]: side for side in record["sides"]}
-    expect(list(sides) == ["ours fp32", "ours bf16", "PyTorch fp32 eager", "PyTorch bf16 autocast eager",
-                           "PyTorch bf16 masters eager"], f"{list(sides)}")
+    expect(list(sides) == ["ours fp32", "ours bf16", "before fp32", "before bf16", "PyTorch fp32 eager",
+                           "PyTorch bf16 autocast eager", "PyTorch bf16 masters eager"], f"{list(sides)}")
     for name, side in sides.items():
         ms = side["ms"]
         expect(0 < ms["min"] <= ms["median"] <= ms["max"] and len(ms["rounds"]) == 2 and side["peak_mib"] > 0, f"{side}")
         # The initial weights have the same distribution, but other values; another vocabulary differs more.
         expect(abs(side["loss"] / sides["ours fp32"]["loss"] - 1) < 0.03, f"the loss of {name} is {side['loss']}")
         expect(name in done.stdout, done.stdout)
-    for dtype in ("fp32", "bf16"):
-        ratio = record["time_ratios"][dtype]
+    for dtype, (key, own) in itertools.product(("fp32", "bf16"), (("time_ratios", "ours"), ("time_ratios_before", "before"))):
+        ratio = record[key][dtype]
         theirs = sides[ratio["pytorch"]]
         expect(theirs["dtype"] == dtype and ratio["median"] > 0, f"{ratio}")
-        quotients = [a / b for a, b in zip(sides[f"ours {dtype}"]["ms"]["rounds"], theirs["ms"]["rounds"])]
+        quotients = [a / b for a, b in zip(sides[f"{own} {dtype}"]["ms"]["rounds"], theirs["ms"]["rounds"])]
         expect(ratio["rounds"] == quotients, f"{ratio['rounds']}, not {quotients}")
 
 
@@ -178,7 +180,8 @@ def test_timing_on_the_cpu_reports_wrong_flags(program, folder):
                           (["--rounds", 0], "--rounds 0; allowed: 1 or more"),
                           (["--seq-len", 1025], "--seq-len 1025; allowed: 1 to 1024"),
                           (["--model", "d13"], "--model"), (["--train", "none.bin"], "--train none.bin: no such file"),
-                          (["--train-gpt2", "none"], "--train-gpt2 none: no such file"), (["--dri"], "--dri")):
+                          (["--train-gpt2", "none"], "--train-gpt2 none: no such file"),
+                          (["--before", "old"], "--before old: no such file"), (["--dri"], "--dri")):
         done = host_step("--train-gpt2", program, *flags, folder=folder, code=2)
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         expect(len(errors) == 1 and reason in errors[0] and done.stdout == "", f"{flags}: {done.stderr}")
@@ -253,6 +256,7 @@ def test_int8_generation_is_timed_without_peers(program, folder):
     turn = {"batch 1": 1e4, "batch 8": 8e4, "prefill": 1e4}  # medians
     expect(record["turns"]["ours w8a8"] == [turn] * 2 and len(record["skipped"]) == 3, f"{record}")
     expect(record["turns"]["ours w8"][0]["prefill"] == 5e3, f"{record}")
+    expect(record["turns"]["ours w8a8 bf16"] == [turn] * 2, f"{record}")
     for phrase in ("10000.0 (10000.0 to 10000.0)   1.00", "2500.0 (2500.0 to 2500.0)   4.00", "skipped CTranslate2 int8: "):
         expect(phrase in done.stdout, done.stdout)
     fake_infer(folder, "#!/bin/sh\necho broken >&2\nexit 3\n")

@@ -201,7 +201,8 @@ def prompt_limit(options):
         raise SystemExit(f"infer_int8_peers.py: {last_line(done.stderr, str(done.returncode))}")
     rate = json.loads(done.stdout)["code_gop_s"]
     config = json.loads((options.model / "config.json").read_text())
-    return rate, 1e9 * rate / (2 * 12 * config["n_layer"] * config["n_embd"] ** 2)
+    weights = 12 * config.get("n_layer", 12) * config.get("n_embd", 768) ** 2  # defaults of transformers
+    return rate, 1e9 * rate / (2 * weights)
 
 
 def show(options, turns, skipped):
