@@ -168,16 +168,23 @@ class ProductTimer {
 inline double code_rate() {
   constexpr int kRows = 12, kChunks = 2;
   constexpr std::int64_t kRepeats = 1 << 20;
-  const auto multiply = [](std::int64_t) {
-    alignas(64) std::int8_t weights[kChunks * 64] = {};
+  const auto multiply = [](std::int64_t seed) {
+    // Numbers that the compiler does not know, other ones in each row.
+    alignas(64) std::int8_t weights[kChunks * 64];
+    std::uint8_t codes[4 * kRows];
+    for (std::size_t i = 0; i < sizeof weights; ++i)
+      weights[i] = static_cast<std::int8_t>(seed + static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < sizeof codes; ++i)
+      codes[i] = static_cast<std::uint8_t>(seed + 7 * static_cast<std::int64_t>(i));
     llmc::host::CodeSums tile[kRows][kChunks] = {};
     for (std::int64_t i = 0; i < kRepeats; ++i) {
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
+        const std::uint32_t row =
+            llmc::host::four_codes(codes + 4 * r) + static_cast<std::uint32_t>(i);
 #pragma GCC unroll 2
         for (int c = 0; c < kChunks; ++c)
-          llmc::host::add_code_products(tile[r][c], static_cast<std::uint32_t>(i),
-                                        weights + 64 * c);
+          llmc::host::add_code_products(tile[r][c], row, weights + 64 * c);
       }
     }
     volatile std::int32_t sum = 0;  // else nothing is computed
