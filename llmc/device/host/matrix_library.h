@@ -8,9 +8,8 @@
 // Interface:
 // - multiply(sizes, a, b, accumulate, c): c = op(a) op(b), added to c if `accumulate`. a and b are
 //   both fp32, or both bf16 if multiplies_bf16(); c is fp32.
-// - multiply_rounded(sizes, a, b, bias, c): if multiplies_bf16(), c = op(a) op(b), plus the bias
-// (n)
-//   on every row unless it is null, and rounded once. All are bf16.
+// - multiply_rounded(sizes, a, b, bias, c): if multiplies_bf16(), c = op(a) op(b), rounded once.
+//   `bias` (n) is null or added to every row before. All are bf16.
 // - multiplies_bf16(): true if bf16 products use instructions of the CPU for bf16.
 // - adds_finished_sums<T>(sizes): true if `accumulate` adds the finished sums over k to c: then c
 //   has the bits of a product that is stored and added. Otherwise the library may add to c after
