@@ -27,15 +27,10 @@
 #include "llmc/base/signal_request.h"
 #include "llmc/base/standard_output.h"
 #include "llmc/config/model_name.h"
-#include "llmc/config/resolve.h"
 #include "llmc/device/device.h"
 #include "llmc/device/libraries.h"
-#include "llmc/device/profiler.h"
 #include "llmc/device/workers.h"
-#include "llmc/models/trainable_set.h"
-#include "llmc/parallel/training_runner.h"
-#include "llmc/train/train_step.h"
-#include "llmc/train/watch/step_profiler.h"
+#include "llmc/train/measure/profiled_step.h"
 
 namespace {
 
@@ -97,57 +92,6 @@ ModelConfig shape_of(const Options& options) {
   return shape;
 }
 
-constexpr std::int64_t kWarmUp = 2;
-
-RunConfig config_of(const Options& options, const ModelConfig& shape) {
-  Request request;
-  request.model.layers = shape.layers;
-  request.model.heads = shape.heads;
-  request.model.channels = shape.channels;
-  request.model.context = shape.context;
-  request.batch.batch_size = options.B;
-  request.batch.seq_len = options.T;
-  request.batch.grad_accum = 1;
-  request.schedule.steps = kWarmUp + options.steps;
-  request.precision.dtype = options.dtype;
-  RunFacts facts{.default_shape = shape};
-  RunConfig config = resolve(request, facts);
-  choose_trainable(config, "");
-  return config;
-}
-
-// Tokens that depend on their place only.
-Batch some_tokens(const RunConfig& config) {
-  Batch batch{.B = config.batch.batch_size, .T = config.batch.seq_len};
-  for (std::int64_t i = 0; i < batch.B * batch.T; ++i) {
-    batch.inputs.push_back(static_cast<std::int32_t>(i * 7919 % config.shape.vocabulary));
-  }
-  batch.targets = batch.inputs;
-  return batch;
-}
-
-// The rows of each step after the warm-up.
-std::vector<std::vector<ProfileRow>> profiled_steps(const RunConfig& config) {
-  const auto runner = make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
-                                           training_gemm_options(config.precision.tf32), Ranks());
-  runner->allocate();
-  runner->state().initialise(config.seed, runner->stream());
-  Exchange alone;
-  TrainStep step(config, *runner, alone,
-                 {.batch = [&](std::int64_t, std::int64_t) { return some_tokens(config); }});
-  RunPosition position;
-  step.read_ahead(position);
-  std::vector<std::vector<ProfileRow>> steps;
-  for (std::int64_t i = 0; i < config.schedule.steps; ++i) {
-    Profiler profiler;
-    profiler.begin_step(runner->stream());
-    step.run(position);
-    profiler.end_step(runner->stream());
-    if (i >= kWarmUp) steps.push_back(profile_rows(profiler));
-  }
-  return steps;
-}
-
 struct MeasuredStep {
   std::vector<double> step_ms;         // of every step
   std::vector<ProfileRow> operations;  // those that have no others inside
@@ -156,7 +100,8 @@ struct MeasuredStep {
 // The times of operations are means over the half of the steps whose times are nearest to the
 // median. So they add up to about the median step, and single slow steps do not count.
 MeasuredStep measured_step(const RunConfig& config) {
-  std::vector<std::vector<ProfileRow>> steps = profiled_steps(config);
+  Exchange alone;
+  std::vector<std::vector<ProfileRow>> steps = profiled_steps(config, alone);
   MeasuredStep result;
   for (const std::vector<ProfileRow>& rows : steps) {
     result.step_ms.push_back(rows.front().milliseconds);
@@ -228,7 +173,8 @@ struct Roof {
 };
 
 Json report_of(const Options& options) {
-  const RunConfig config = config_of(options, shape_of(options));
+  const RunConfig config =
+      measured_config(shape_of(options), options.B, options.T, options.dtype, options.steps);
   const std::int64_t bytes = cycled_bytes(options);
   const double bandwidth_before = copy_bandwidth(bytes);
   const MeasuredStep step = measured_step(config);

@@ -20,21 +20,6 @@ namespace {
 
 constexpr int kWarmUp = 2, kSteps = 5;
 
-RunConfig config_of(const MeasuredSizes& sizes, Dtype dtype) {
-  Request request;
-  request.model.layers = sizes.shape.layers;
-  request.model.heads = sizes.shape.heads;
-  request.model.channels = sizes.shape.channels;
-  request.model.context = sizes.shape.context;
-  request.batch.batch_size = sizes.B;
-  request.schedule.steps = kWarmUp + kSteps;
-  request.precision.dtype = dtype;
-  RunFacts facts{.default_shape = sizes.shape};
-  RunConfig config = resolve(request, facts);
-  choose_trainable(config, "");
-  return config;
-}
-
 // Tokens that depend on their place only.
 Batch some_tokens(const RunConfig& config) {
   Batch batch{.B = config.batch.batch_size, .T = config.batch.seq_len};
@@ -46,9 +31,9 @@ Batch some_tokens(const RunConfig& config) {
 }
 
 // Adds up the rows of one step.
-ProfiledStep parts_of(const Profiler& profiler) {
+ProfiledStep parts_of(const std::vector<ProfileRow>& rows) {
   std::vector<OperationTime> operations;
-  for (const ProfileRow& row : profile_rows(profiler)) {
+  for (const ProfileRow& row : rows) {
     operations.push_back({row.path, 1e-3 * row.milliseconds, row.work.flops > 0});
   }
   ProfiledStep step;
@@ -71,9 +56,26 @@ double mean_of_ranks(double seconds, Exchange& exchange) {
 
 }  // namespace
 
-ProfiledStep profile_step(const MeasuredSizes& sizes, Dtype dtype, Exchange& exchange) {
-  const RunConfig config = config_of(sizes, dtype);
-  const auto runner = make_training_runner(dtype, config.shape, config.run_shape(),
+RunConfig measured_config(const ModelConfig& shape, std::int64_t B, std::int64_t T, Dtype dtype,
+                          std::int64_t measured_steps) {
+  Request request;
+  request.model.layers = shape.layers;
+  request.model.heads = shape.heads;
+  request.model.channels = shape.channels;
+  request.model.context = shape.context;
+  request.batch.batch_size = B;
+  request.batch.seq_len = T;
+  request.batch.grad_accum = 1;
+  request.schedule.steps = kWarmUp + measured_steps;
+  request.precision.dtype = dtype;
+  RunFacts facts{.default_shape = shape};
+  RunConfig config = resolve(request, facts);
+  choose_trainable(config, "");
+  return config;
+}
+
+std::vector<std::vector<ProfileRow>> profiled_steps(const RunConfig& config, Exchange& exchange) {
+  const auto runner = make_training_runner(config.precision.dtype, config.shape, config.run_shape(),
                                            training_gemm_options(config.precision.tf32), Ranks());
   runner->allocate();
   runner->state().initialise(config.seed, runner->stream());
@@ -82,16 +84,24 @@ ProfiledStep profile_step(const MeasuredSizes& sizes, Dtype dtype, Exchange& exc
                  {.batch = [&](std::int64_t, std::int64_t) { return some_tokens(config); }});
   RunPosition position;
   step.read_ahead(position);
-  std::vector<ProfiledStep> steps;
+  std::vector<std::vector<ProfileRow>> steps;
   exchange.barrier();
-  for (int i = 0; i < kWarmUp + kSteps; ++i) {
+  for (std::int64_t i = 0; i < config.schedule.steps; ++i) {
     Profiler profiler;
     profiler.begin_step(runner->stream());
     step.run(position);
     profiler.end_step(runner->stream());
-    if (i >= kWarmUp) steps.push_back(parts_of(profiler));
+    if (i >= kWarmUp) steps.push_back(profile_rows(profiler));
   }
   exchange.barrier();
+  return steps;
+}
+
+ProfiledStep profile_step(const MeasuredSizes& sizes, Dtype dtype, Exchange& exchange) {
+  const RunConfig config =
+      measured_config(sizes.shape, sizes.B, sizes.shape.context, dtype, kSteps);
+  std::vector<ProfiledStep> steps;
+  for (const auto& rows : profiled_steps(config, exchange)) steps.push_back(parts_of(rows));
   ProfiledStep result{.model = timed_model(config.shape, config.batch.seq_len),
                       .layout = {.micro_batch = sizes.B}};
   const auto measured = [&](double& (*part)(ProfiledStep&)) {
