@@ -204,8 +204,9 @@ def judge(usages, table, same_toolkit):
 
 
 def kernels_in(folder):
-    """{name: file} of the kernels defined in a folder."""
-    return {name: path for path in sorted(folder.rglob("*")) if path.suffix in (".h", ".cu")
+    """{name: file} of the kernels in a folder that GPUs run: those of *_one_thread.h are only for the host."""
+    return {name: path for path in sorted(folder.rglob("*"))
+            if path.suffix in (".h", ".cu") and not path.stem.endswith("_one_thread")
             for name in KERNEL.findall(re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)", "", path.read_text()))}
 
 

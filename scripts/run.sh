@@ -120,6 +120,9 @@ esac
 # OMPI_MCA_*. (mpirun rejects the same --mca given twice.)
 settings+=("OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}")
 options=(--allow-run-as-root --oversubscribe --bind-to none)
+# mpirun puts its folder first in the ranks' PATH. For a system's folder, which every machine has in PATH,
+# that only hides programs that the user's PATH has earlier, such as another python3.
+case $mpirun in /usr/bin/* | /bin/*) options+=(--noprefix) ;; esac
 # Without ssh, Open MPI 4 does not start even if all ranks are on this machine.
 command -v ssh >/dev/null || command -v rsh >/dev/null || settings+=("OMPI_MCA_plm=${OMPI_MCA_plm:-^rsh}")
 

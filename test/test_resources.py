@@ -164,6 +164,8 @@ def test_every_kernel_of_complete_sources_must_be_compiled(judge):
         (sources / name).write_text("__global__ void fill_kernel(float* x) {}\n")
         judge.fails(kernel(GELU), flags=["--complete", str(judge.folder / "src")], phrases=[name, "fill_kernel is not compiled"])
         (sources / name).unlink()
+    (sources / "fill_one_thread.h").write_text("__global__ void fill_one_thread_kernel(float* x) {}\n")
+    judge.passes(kernel(GELU), flags=["--complete", str(judge.folder / "src")])
 
 
 def test_a_kernel_of_several_sources_counts_once_with_the_most(judge):

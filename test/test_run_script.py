@@ -250,6 +250,17 @@ def test_an_installed_mpirun_comes_first(folder):
     expect(f"OPAL_PREFIX={folder}/deps/usr" in words, words)
 
 
+def test_ranks_find_programs_as_the_shell_does(folder):
+    """A program that PATH has before the system's, such as python3 of a virtual environment."""
+    require_open_mpi()
+    program = folder / "early" / "python3"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "the first one"\n')
+    program.chmod(0o755)
+    result = run("-np", 2, "python3", PATH=f"{program.parent}:{os.environ['PATH']}")
+    expect(result.returncode == 0 and result.stdout == "the first one\n" * 2, result)
+
+
 def test_another_mpi_gets_only_the_users_words(folder):
     script, more = make_tree(folder, "programs", version="HYDRA build details:")
     result = run("-np", 2, "-genv", "A", "b", "prog", "c  d", script=script, **more)
