@@ -71,6 +71,15 @@ def test_a_resumed_run_chooses_again_and_keeps_its_tokens(program):
     expect("\nmesh: --tp" not in messages and '--mesh was "auto", it is "flags" now' in messages, messages)
 
 
+def test_the_memory_is_that_of_a_plan(program):
+    for words in (["--machine", "h100"], ["--machine", "h100", "--gpu-memory", 3], ["--machine", "cpu"], ["--gpu-memory", 3]):
+        machine = [] if "--machine" in words else ["--machine", "cpu"]
+        plan = program.run(*MODEL, "--plan", "--ranks", 2, *words, *machine).stdout
+        auto = program.run(*AUTO, "--ranks", 2, "--dry-run", *words).stderr
+        gibibytes = float(re.search(r"GiB of ([\d.]+) per rank", auto)[1])
+        expect(f"{gibibytes:.1f} GiB per rank" in plan, (words, gibibytes, plan[:300]))
+
+
 def test_what_does_not_fit_is_refused(program):
     program.fails(*AUTO, "--ranks", 2, "--dry-run", "--gpu-memory", 2.0001, phrases=["--mesh auto: no layout of 2 ranks fits"])
     program.fails(*AUTO, "--ranks", 2, "--dry-run", "--tp", 3, phrases=["--tp 3"], code=2)

@@ -8,8 +8,10 @@
 #include <string_view>
 
 #include "llmc/base/checksum.h"
+#include "llmc/base/error.h"
 #include "llmc/base/threads.h"
 #include "llmc/comm/rank_places.h"
+#include "llmc/device/workers.h"
 
 namespace llmc {
 
@@ -34,6 +36,8 @@ void divide_processors(Exchange& exchange) {
       std::max<std::int64_t>(1, available_processors() / std::ssize(sharing));
   constexpr int kKeepValue = 0;
   ::setenv("LLMC_HOST_THREADS", std::to_string(threads).c_str(), kKeepValue);
+  require(workers().threads() <= cpu_threads(),
+          "the processors were divided after the threads of the host had started");
 }
 
 }  // namespace llmc

@@ -26,10 +26,11 @@ namespace {
 constexpr std::size_t kAlignment = 256, kHugePage = std::size_t{2} << 20;
 
 // Calls work(first, size) for pieces of `bytes` bytes, on several threads: one of them does not use
-// all the bandwidth of the memory.
+// all the bandwidth of the memory. A single piece starts no threads.
 template <class Work>
 void in_pieces(std::size_t bytes, const Work& work) {
   constexpr std::size_t kPiece = std::size_t{1} << 20;
+  if (bytes > 0 && bytes <= kPiece) return work(std::size_t{0}, bytes);
   workers().run(static_cast<std::int64_t>(ceil_div(bytes, kPiece)), [&](std::int64_t i) {
     const std::size_t first = static_cast<std::size_t>(i) * kPiece;
     work(first, std::min(kPiece, bytes - first));

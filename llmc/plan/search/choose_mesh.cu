@@ -36,7 +36,10 @@ StepPredictor predictor_for(const Request& request, const RunFacts& facts, const
     if (machine.host_bandwidth == 0) divide_host(machine, room.ranks_per_node);
     machine.ranks_per_node = room.ranks_per_node;
   }
-  if (room.rank_bytes > 0) machine.memory = static_cast<double>(room.rank_bytes);
+  const std::int64_t bytes = room.rank_bytes > 0
+                                 ? room.rank_bytes
+                                 : memory_limit(machine, request.ranks.gpu_memory.value_or(0));
+  machine.memory = static_cast<double>(bytes);
   return predictor_in(neutral_config(request, facts).precision.dtype, machine,
                       read_software("llmc"));
 }

@@ -13,7 +13,7 @@ namespace llmc {
 struct MeshRoom {
   std::string machine;          // of scripts/machines, or a file
   double ranks_per_node = 0;    // 0: that of the machine
-  std::int64_t rank_bytes = 0;  // of memory that a rank can use; 0: that of the machine
+  std::int64_t rank_bytes = 0;  // that a rank can use; 0: those of --gpu-memory or of the machine
 };
 
 struct ChosenMesh {

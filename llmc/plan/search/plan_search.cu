@@ -12,6 +12,12 @@
 
 namespace llmc {
 
+std::int64_t memory_limit(const Machine& machine, double gibibytes) {
+  const bool is_gpu = gibibytes > 0 || machine.host_bandwidth > 0;
+  const double bytes = gibibytes > 0 ? gibibytes * (1 << 30) : machine.memory;
+  return static_cast<std::int64_t>(bytes) - (is_gpu ? kMemoryReserve : 0);
+}
+
 TimedModel timed_model(const ModelConfig& config, std::int64_t T) {
   return {.layers = config.layers,
           .channels = config.channels,

@@ -13,16 +13,6 @@
 
 namespace llmc {
 
-namespace {
-
-std::int64_t memory_limit(const RunConfig& config, const Machine& machine) {
-  const double bytes =
-      config.ranks.gpu_memory > 0 ? config.ranks.gpu_memory * (1 << 30) : machine.memory;
-  return static_cast<std::int64_t>(bytes) - (machine.host_bandwidth > 0 ? kMemoryReserve : 0);
-}
-
-}  // namespace
-
 void print_layouts(const Request& request, RunFacts facts) {
   if (request.schedule.epochs && !facts.windows) facts.windows = 1;
   const RunConfig config =
@@ -36,7 +26,7 @@ void print_layouts(const Request& request, RunFacts facts) {
                             .machine = predictor.machine().name,
                             .software = predictor.software().name,
                             .accuracy = predictor.software().accuracy,
-                            .limit = memory_limit(config, predictor.machine()),
+                            .limit = memory_limit(predictor.machine(), config.ranks.gpu_memory),
                             .tokens = request.ranks.tokens};
   const PlanResult result = search_plan(request, facts, predictor, heading.limit,
                                         static_cast<std::size_t>(config.ranks.top));

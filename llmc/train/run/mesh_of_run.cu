@@ -41,11 +41,7 @@ MeshRoom room_of(const Request& request, Exchange& exchange) {
   const std::int64_t node = std::ranges::max(exchange.all_gather({exchange.local_ranks()}));
   if (!request.ranks.ranks) {
     room.ranks_per_node = static_cast<double>(node);
-    room.rank_bytes = available;
-  }
-  if (request.ranks.gpu_memory) {
-    room.rank_bytes =
-        static_cast<std::int64_t>(*request.ranks.gpu_memory * (1 << 30)) - kMemoryReserve;
+    if (!request.ranks.gpu_memory) room.rank_bytes = available;
   }
   return room;
 }
