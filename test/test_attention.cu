@@ -1,4 +1,4 @@
-// Attention in addition to its cases in dev/ops/attention.h: errors.
+// Attention in addition to its cases in dev/ops/attention.h: scales, division of heads, errors.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dev/harness/arrays.h"
+#include "llmc/device/workers.h"
 #include "llmc/ops/attention/attention.h"
 #include "llmc/ops/attention/standard_attention.h"
 #include "test/support.h"
@@ -64,7 +65,50 @@ AttentionResults<T> attend(const std::vector<T>& qkv_values, bool standard,
   return {out.stored(), d_qkv.stored()};
 }
 
+// d_qkv of the first of B rows, with two documents per row and dropout.
+template <class T>
+std::vector<T> first_gradient(std::int64_t B, std::int64_t HS) {
+  constexpr std::int64_t kLength = 200;
+  Stream stream;
+  const std::int64_t n = kLength * HS;
+  const auto repeated = [&](std::int64_t size, int seed) {
+    std::vector<T> values;
+    for (std::int64_t b = 0; b < B; ++b) {
+      for (const float x : random_floats(size, seed, 1.0)) values.push_back(from_float<T>(x));
+    }
+    return values;
+  };
+  std::vector<std::int32_t> starts(static_cast<std::size_t>(B * kLength));
+  for (std::size_t i = 0; i < starts.size(); ++i) starts[i] = i % kLength < 90 ? 0 : 90;
+  const DeviceArray<std::int32_t> doc_start(starts, stream);
+  const DeviceArray<T> qkv(repeated(3 * n, 1), stream), d_out(repeated(n, 2), stream),
+      out(std::vector<T>(static_cast<std::size_t>(B * n)), stream),
+      d_qkv(std::vector<T>(static_cast<std::size_t>(3 * B * n)), stream);
+  const Buffer<float> lse_memory(B * kLength);
+  const Buffer<float> scratch(flash_attention_backward_scratch(B, kLength, 1, HS));
+  const auto rows = [&](T* data, std::int64_t C) { return make_tensor(data, B, kLength, C); };
+  const auto lse = make_tensor(lse_memory.data(), B, 1, kLength);
+  const auto x = rows(qkv.data(), 3 * HS), y = rows(out.data(), HS);
+  const Dropout dropout = make_dropout(0.1, 3, 0, 0, 0);
+  flash_attention_forward<T>(y, lse, x, 1, doc_start.data(), stream, dropout);
+  flash_attention_backward<T>(rows(d_qkv.data(), 3 * HS), rows(d_out.data(), HS), x, y, lse, 1,
+                              doc_start.data(), make_tensor(scratch.data(), scratch.size()), stream,
+                              dropout);
+  std::vector<T> gradient = d_qkv.stored();
+  gradient.resize(static_cast<std::size_t>(3 * n));
+  return gradient;
+}
+
 TEST_SUITE("attention") {
+  // On the host, one head is divided among threads, and as many heads as threads are not.
+  TEST_CASE_TEMPLATE("a gradient depends neither on other rows nor on threads, to the bit", T,
+                     float, bf16) {
+    const std::int64_t threads = workers().threads();
+    for (const std::int64_t HS : {16, 72}) {
+      CHECK(same_bits(first_gradient<T>(1, HS), first_gradient<T>(threads, HS)));
+    }
+  }
+
   TEST_CASE_TEMPLATE("twice the scale equals twice the queries, to the bit", T, float, bf16) {
     const auto usual = static_cast<float>(1.0 / std::sqrt(static_cast<double>(kHeadSize)));
     const std::vector<float> qkv = random_floats(kTime * 3 * kChannels, 1, 1.0);

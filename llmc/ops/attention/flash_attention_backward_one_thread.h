@@ -5,12 +5,16 @@
 // other it iterates over the tiles of queries that see it, sums up dK and dV of the keys, and adds
 // to dQ of all queries in memory of the block. Passes (one_thread_tiles.h) of P and dS above the
 // diagonal are neither computed nor read.
+//
+// With more threads than heads, heads are divided: a block computes dK and dV of a tile of keys, or
+// dQ of a tile of queries. These are seven products, whose sums have the same order and bits.
 #pragma once
 
 #include <cstdint>
 
 #include "llmc/device/device.h"
 #include "llmc/device/thread_memory.h"
+#include "llmc/device/workers.h"
 #include "llmc/ops/attention/attention_backward_head.h"
 #include "llmc/ops/attention/attention_dropout.h"
 #include "llmc/ops/attention/attention_layout.h"
@@ -53,8 +57,11 @@ struct OneThreadBackwardTiling {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-// One head's backward pass. `kSameRows`: a word has one number, so tiles of steps are tiles of
-// rows.
+// The results of a block: those of a head, of a tile of its keys, or of a tile of its queries.
+enum class BackwardPart { head, keys, queries };
+
+// The backward pass of a head or of a part. `kSameRows`: a word has one number, so tiles of steps
+// are tiles of rows.
 template <class T, int kHeadTile, bool kDropout>
 class OneThreadBackward {
  public:
@@ -64,17 +71,18 @@ class OneThreadBackward {
   static constexpr int W = kFmaWidth;
   static constexpr bool kSameRows = Tiling::kSameRows;
 
-  // dq holds HS sums per query, for whole tiles of queries.
-  __device__ OneThreadBackward(SharedMemory& shared, const BackwardHead<T>& head,
-                               const AttentionShape& shape, float scale, float* dq,
-                               const DropoutMask& mask, int head_index)
-      : head_(head),
+  // d_head: the gradient of the head's q in the first row.
+  __device__ OneThreadBackward(SharedMemory& shared, T* d_head, const BackwardHead<T>& head,
+                               const AttentionShape& shape, float scale, const DropoutMask& mask,
+                               int head_index)
+      : d_head_(d_head),
+        head_(head),
         C_(shape.C()),
         stride_(shape.qkv_stride()),
         T_(static_cast<int>(shape.T)),
         HS_(static_cast<int>(shape.HS)),
+        scale_(scale),
         scale_log2_(scale * kLog2E),
-        dq_(dq),
         mask_(mask),
         head_index_(head_index),
         keys_{shared.take<Word>(Tiling::KeyColumns::kElements)},
@@ -88,20 +96,41 @@ class OneThreadBackward {
         d_out_steps_{steps_of(shared, d_outs_)},
         ds_rows_{kSameRows ? ds_steps_.data : shared.take<Word>(Tiling::ScoreRows::kElements)} {}
 
-  // Sums up dK and dV of the keys from k0 on, and adds their part of dQ.
-  __device__ void add_keys(int k0, typename Tiling::KeySums& dk, typename Tiling::KeySums& dv) {
-    load_word_columns<E>(keys_, rows(head_.qkv + C_, stride_, k0));
-    load_word_columns<E>(values_, rows(head_.qkv + 2 * C_, stride_, k0));
-    load_word_steps<E>(key_steps_, rows(head_.qkv + C_, stride_, k0));
-    const int last_key = (k0 + kKeys < T_ ? k0 + kKeys : T_) - 1;
-    // Queries before k0 and documents that begin after last_key do not see the keys.
-    for (int q0 = k0; q0 < T_ && head_.visibility.first_key(q0) <= last_key; q0 += kQueries) {
+  __device__ void differentiate_head() {
+    clear_queries(0, T_);
+    for (int k0 = 0; k0 < T_; k0 += kKeys) differentiate_keys<true>(k0);
+    store_queries();
+  }
+
+  // dK and dV of the keys from k0 on, and their part of dQ.
+  template <bool kAddsToQueries>
+  __device__ void differentiate_keys(int k0) {
+    typename Tiling::KeySums dk, dv;
+    load_keys(k0);
+    for (int q0 = k0; q0 < T_ && is_seen(q0, k0); q0 += kQueries) {
       load_queries(q0);
       compute_scores(q0, k0);
       add_to_keys(dv, p_steps_, d_out_steps_, q0, k0);
       add_to_keys(dk, ds_steps_, query_steps_, q0, k0);
+      if constexpr (kAddsToQueries) add_to_queries(q0, k0);
+    }
+    T* const keys = d_head_ + k0 * stride_ + C_;
+    const int rows = T_ - k0 < kKeys ? T_ - k0 : kKeys;
+    store_sums(keys, stride_, rows, HS_, dk, scale_);
+    store_sums(keys + C_, stride_, rows, HS_, dv, 1.0f);
+  }
+
+  // dQ of the queries from q0 on.
+  __device__ void differentiate_queries(int q0) {
+    clear_queries(q0, q0 + kQueries);
+    load_queries(q0);
+    for (int k0 = 0; k0 <= q0; k0 += kKeys) {
+      if (!is_seen(q0, k0)) continue;
+      load_keys(k0);
+      compute_scores(q0, k0);
       add_to_queries(q0, k0);
     }
+    store_queries();
   }
 
  private:
@@ -110,6 +139,38 @@ class OneThreadBackward {
   }
   __device__ SourceRows<T> rows(const T* data, std::int64_t stride, int first) const {
     return {data + first * stride, stride, T_ - first, HS_};
+  }
+
+  // Whether a tile of queries sees any of a tile of keys. Queries before k0 do not, and none of
+  // those after a query that does not: its document begins after the last key.
+  __device__ bool is_seen(int q0, int k0) const {
+    return head_.visibility.first_key(q0) <= (k0 + kKeys < T_ ? k0 + kKeys : T_) - 1;
+  }
+
+  // Sums of dQ, kHeadTile per query, for whole tiles from `first` on.
+  __device__ void clear_queries(int first, int end) {
+    first_query_ = first;
+    end_query_ = end < T_ ? end : T_;
+    const std::int64_t count = round_up(end_query_ - first, kQueries) * kHeadTile;
+    dq_ = thread_memory<float>(count);
+    for (std::int64_t i = 0; i < count; i += W) store_floats(dq_ + i, Floats<W>());
+  }
+  __device__ float* sums_of_query(int query) const {
+    return dq_ + static_cast<std::int64_t>(query - first_query_) * kHeadTile;
+  }
+  __device__ void store_queries() {
+    for (int query = first_query_; query < end_query_; ++query) {
+      const float* const sums = sums_of_query(query);
+      for (int c = 0; c < HS_; c += 8) {
+        store_floats(d_head_ + query * stride_ + c, scale_ * load_floats<8>(sums + c));
+      }
+    }
+  }
+
+  __device__ void load_keys(int k0) {
+    load_word_columns<E>(keys_, rows(head_.qkv + C_, stride_, k0));
+    load_word_columns<E>(values_, rows(head_.qkv + 2 * C_, stride_, k0));
+    load_word_steps<E>(key_steps_, rows(head_.qkv + C_, stride_, k0));
   }
 
   __device__ void load_queries(int q0) {
@@ -206,7 +267,7 @@ class OneThreadBackward {
     for (int group = 0; group * W < HS_; group += kGroups) {
       for (int row = 0; row < kQueries; row += kPassRows) {
         const int end = q0 + row + kPassRows - k0;
-        float* const dq = dq_ + static_cast<std::int64_t>(q0 + row) * kHeadTile + group * W;
+        float* const dq = sums_of_query(q0 + row) + group * W;
         PassSums<kGroups> sums;
         for (int r = 0; r < kPassRows; ++r) {
           for (int g = 0; g < kGroups; ++g) sums[r][g] = load_floats<W>(dq + r * kHeadTile + g * W);
@@ -221,11 +282,13 @@ class OneThreadBackward {
     }
   }
 
+  T* d_head_;
   const BackwardHead<T>& head_;
   std::int64_t C_, stride_;
   int T_, HS_;
-  float scale_log2_;
-  float* dq_;
+  float scale_, scale_log2_;
+  float* dq_ = nullptr;
+  int first_query_ = 0, end_query_ = 0;
   const DropoutMask& mask_;
   int head_index_;
   typename Tiling::KeyColumns keys_, values_;
@@ -236,44 +299,35 @@ class OneThreadBackward {
   typename Tiling::ScoreRows ds_rows_;
 };
 
-// Grid (NH, B).
+// Grid (NH, B), and with part keys or queries the number of tiles; those with the most work first.
 template <class T, int kHeadTile, bool kDropout>
 __global__ void flash_attention_backward_one_thread_kernel(T* d_qkv, const T* d_out, const T* qkv,
                                                            RowTerms terms,
                                                            const std::int32_t* doc_start,
                                                            AttentionShape shape, float scale,
-                                                           Dropout dropout) {
+                                                           Dropout dropout, BackwardPart part) {
   using Backward = OneThreadBackward<T, kHeadTile, kDropout>;
-  using KeySums = typename Backward::Tiling::KeySums;
-  constexpr int kKeys = Backward::kKeys;
-  const int b = static_cast<int>(block_y()), h = static_cast<int>(block_x());
-  const int T_ = static_cast<int>(shape.T);
-  const int HS = static_cast<int>(shape.HS);
-  const std::int64_t C = shape.C(), stride = shape.qkv_stride();
+  const int b = static_cast<int>(block_y()), h = static_cast<int>(block_x()),
+            tile = static_cast<int>(block_z());
   const BackwardHead<T> head(d_out, qkv, terms, doc_start, shape, b, h);
   DropoutMask mask{};
   if constexpr (kDropout) mask = dropout.row_mask(b);
-
-  const std::int64_t num_sums = round_up(T_, Backward::kQueries) * kHeadTile;
-  float* const dq = thread_memory<float>(num_sums);
-  for (std::int64_t i = 0; i < num_sums; i += kFmaWidth) {
-    store_floats(dq + i, Floats<kFmaWidth>());
-  }
   SharedMemory shared;
-  Backward backward(shared, head, shape, scale, dq, mask, h);
-  T* const d_head = d_qkv + shape.qkv_offset(b, 0, h);
-  for (int k0 = 0; k0 < T_; k0 += kKeys) {
-    KeySums dk, dv;
-    backward.add_keys(k0, dk, dv);
-    const int rows = T_ - k0 < kKeys ? T_ - k0 : kKeys;
-    store_sums(d_head + k0 * stride + C, stride, rows, HS, dk, scale);
-    store_sums(d_head + k0 * stride + 2 * C, stride, rows, HS, dv, 1.0f);
+  Backward backward(shared, d_qkv + shape.qkv_offset(b, 0, h), head, shape, scale, mask, h);
+  if (part == BackwardPart::head) {
+    backward.differentiate_head();
+  } else if (part == BackwardPart::keys) {
+    backward.template differentiate_keys<false>(tile * Backward::kKeys);
+  } else {
+    const int last = static_cast<int>(ceil_div(shape.T, Backward::kQueries)) - 1;
+    backward.differentiate_queries((last - tile) * Backward::kQueries);
   }
-  for (std::int64_t t = 0; t < T_; ++t) {
-    for (int c = 0; c < HS; c += 8) {
-      store_floats(d_head + t * stride + c, scale * load_floats<8>(dq + t * kHeadTile + c));
-    }
-  }
+}
+
+// Whether blocks for tiles are faster than blocks for heads, which compute five of seven products.
+// A head needs several tiles: those of the first keys take the longest.
+inline bool divides_heads(std::int64_t heads, std::int64_t tiles, std::int64_t threads) {
+  return tiles >= 4 && 7 * heads < 5 * threads * ceil_div(heads, threads);
 }
 
 template <class T, bool kDropout>
@@ -282,9 +336,17 @@ void launch_flash_backward_one_thread(T* d_qkv, const T* d_out, const T* qkv, co
                                       float scale, const Dropout& dropout, Stream& stream) {
   dispatch_fma_head_tile(shape.HS, [&]<int kHeadTile>() {
     using Tiling = OneThreadBackwardTiling<WordElement<T>, kHeadTile>;
-    launch(flash_attention_backward_one_thread_kernel<T, kHeadTile, kDropout>,
-           Grid{shape.NH, shape.B, 1}, kFmaThreads, Tiling::kSharedBytes, stream, d_qkv, d_out, qkv,
-           terms, doc_start, shape, scale, dropout);
+    const auto launch_part = [&](BackwardPart part, std::int64_t tiles) {
+      launch(flash_attention_backward_one_thread_kernel<T, kHeadTile, kDropout>,
+             Grid{shape.NH, shape.B, tiles}, kFmaThreads, Tiling::kSharedBytes, stream, d_qkv,
+             d_out, qkv, terms, doc_start, shape, scale, dropout, part);
+    };
+    const std::int64_t keys = ceil_div(shape.T, Tiling::kKeys);
+    if (!divides_heads(shape.B * shape.NH, keys, workers().threads())) {
+      return launch_part(BackwardPart::head, 1);
+    }
+    launch_part(BackwardPart::keys, keys);
+    launch_part(BackwardPart::queries, ceil_div(shape.T, Tiling::kQueries));
   });
 }
 
