@@ -113,6 +113,19 @@ def test_large_clusters_are_planned(program):
     expect("plan of 4608 ranks" in text and "\n   1 " in text, text)
 
 
+def test_frozen_parts_and_adapters_take_less_time(program):
+    times = {}
+    for name, flags in {"all": [], "upper": ["--train-only", "h.[2-9].*"], "lora": ["--lora", 2],
+                        "head": ["--train-only", "ln_f.*"]}.items():
+        program.run(*MODEL, "--plan", "--ranks", 1, "--batch-size", 8, "--grad-accum", 1, "--recompute", "none",
+                    "--machine", "cpu", "--plan-out", "plan.json", *flags)
+        times[name] = next(row for row in json.loads((program.folder / "plan.json").read_text())["layouts"]
+                           if row["status"] == "fits")["step_ms"]
+    expect(0.3 * times["all"] < times["head"] < 0.5 * times["all"], times)
+    expect(times["head"] < times["lora"] < 0.8 * times["all"], times)
+    expect(times["head"] < times["upper"] < 0.95 * times["all"], times)
+
+
 def test_mistakes_are_named(program):
     program.fails(*PLAN[:-1], "h300", phrases=["no machine is called 'h300'", "a100, a100-sheet, cpu, h100, h200, v100, v100-2019"])
     program.fails(*PLAN, "--software", "x", phrases=["no software is called 'x'", "llmc, megatron-2019"])

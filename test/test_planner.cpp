@@ -141,12 +141,16 @@ TEST_SUITE("planner") {
 
   TEST_CASE("a lower bound is one, and parts add up") {
     StepPredictor predictor(read_machine("h100"), read_software("llmc"));
-    const TimedModel model{.layers = 24, .channels = 1024, .heads = 16};
+    TimedModel model{.layers = 24, .channels = 1024, .heads = 16};
+    const LearningPart adapters{.all = 0.01, .blocks = 0, .adapters = 0.01, .has_embedding = false};
+    const std::vector<LearningPart> parts = {{}, adapters, {.all = 0.4, .first_layer = 14}};
+    std::size_t turn = 0;
     Request typed;
     const LayoutSpace space = layout_space(
         typed, {.ranks = 32, .layers = 24, .heads = 16, .sequences = 256, .ranks_per_node = 8});
     CHECK(space.layouts.size() > 1000);
     for (const Layout& layout : space.layouts) {
+      model.learning = parts[++turn % parts.size()];
       const StepTime time = predictor.predict(model, layout);
       const StepTime bound = predictor.lower_bound(model, layout);
       const double sum = time.compute + time.tensor + time.pipeline + time.data + time.optimizer;
@@ -155,6 +159,30 @@ TEST_SUITE("planner") {
                             time.data >= 0 && layout.ranks() == 32 && layout.batch() == 256;
       if (!is_right) FAIL_CHECK(flags_of(layout) << ": " << bound.total << ", " << time.total);
     }
+  }
+
+  TEST_CASE(
+      "a matrix that does not learn has no gradient, and a frozen beginning no backward pass") {
+    const StepPredictor predictor(read_machine("h100"), read_software("llmc"));
+    const auto model = [](const LearningPart& learning) {
+      return TimedModel{.layers = 24, .channels = 1024, .heads = 16, .learning = learning};
+    };
+    const Layout layout{.micro_batch = 4};
+    const auto time = [&](const LearningPart& part) {
+      return predictor.compute_time(model(part), layout);
+    };
+    const ComputeTime all = time({}), only_head = time({.blocks = 0}),
+                      only_blocks = time({.has_embedding = false});
+    const double blocks = all.products - only_head.products,
+                 head = all.products - only_blocks.products;
+    CHECK(all.products == doctest::Approx(3 * (blocks + head)));
+    const ComputeTime upper_half = time({.first_layer = 12});
+    CHECK(upper_half.products == doctest::Approx(2 * blocks + 3 * head));
+    CHECK(upper_half.attention == doctest::Approx(all.attention * 2 / 3));
+    const LearningPart adapters{.all = 0.01, .blocks = 0, .adapters = 0.01, .has_embedding = false};
+    CHECK(time(adapters).products == doctest::Approx((1.01 + 1.02) * blocks + 2 * head));
+    CHECK(predictor.optimizer_time(model(adapters), layout) ==
+          doctest::Approx(0.01 * predictor.optimizer_time(model({}), layout)));
   }
 
   TEST_CASE("constants of a machine are found from the parts of its steps") {

@@ -53,9 +53,8 @@ std::optional<PredictedTimeline> predicted_timeline(const RunConfig& config) {
   const Pipeline& pipeline = config.pipeline;
   return PredictedTimeline{
       .name = predictor.software().name + " on " + predictor.machine().name,
-      .timeline =
-          predictor.timeline(timed_model(config.shape, config.batch.seq_len), layout_of(config),
-                             pipeline.bounds, OrderedSchedule(pipeline.schedule, pipeline.shape))};
+      .timeline = predictor.timeline(timed_model(config), layout_of(config), pipeline.bounds,
+                                     OrderedSchedule(pipeline.schedule, pipeline.shape))};
 }
 
 PipelineTimeline in_milliseconds(PipelineTimeline timeline) {

@@ -5,7 +5,9 @@
 #include "llmc/base/error.h"
 #include "llmc/config/resolve.h"
 #include "llmc/device/math.h"
+#include "llmc/models/gpt2/gpt2_parameters.h"
 #include "llmc/models/trainable_set.h"
+#include "llmc/nn/parameter_table.h"
 #include "llmc/plan/default_batch.h"
 #include "llmc/plan/search/counted_bytes.h"
 #include "llmc/plan/search/plan_search.h"
@@ -18,14 +20,42 @@ std::int64_t memory_limit(const Machine& machine, double gibibytes) {
   return static_cast<std::int64_t>(bytes) - (is_gpu ? kMemoryReserve : 0);
 }
 
-TimedModel timed_model(const ModelConfig& config, std::int64_t T) {
-  return {.layers = config.layers,
-          .channels = config.channels,
-          .heads = config.heads,
-          .T = T,
-          .vocabulary = round_up(config.vocabulary, kVocabularyMultiple),
-          .hidden = config.hidden_size(),
-          .tied_head = config.tied_head};
+namespace {
+
+LearningPart learning_part(const RunConfig& config) {
+  RunShape shape;
+  shape.frozen = config.frozen;
+  shape.adapters = config.adapter.shape;
+  const ParameterTable table = gpt2_parameters(config.shape, {}, shape);
+  const int first_block = std::max(1, table.first_learning_block());
+  double learning = 0, blocks = 0, adapters = 0;
+  for (const ParameterSpec& spec : table.specs()) {
+    if (spec.block < first_block || spec.block > config.shape.layers) continue;
+    const auto size = static_cast<double>(spec.size());
+    (spec.is_adapter ? adapters : blocks) += size;
+    if (spec.trainable && !spec.is_adapter) learning += size;
+  }
+  if (blocks == 0) blocks = 1;  // only the head learns
+  const char* const head = config.shape.tied_head ? "wte." : "lm_head.";
+  return {.all = static_cast<double>(table.trainable_count()) / static_cast<double>(table.count()),
+          .blocks = learning / blocks,
+          .adapters = adapters / blocks,
+          .has_embedding = table.learns(head),
+          .first_layer = first_block - 1};
+}
+
+}  // namespace
+
+TimedModel timed_model(const RunConfig& config) {
+  const ModelConfig& model = config.shape;
+  return {.layers = model.layers,
+          .channels = model.channels,
+          .heads = model.heads,
+          .T = config.batch.seq_len,
+          .vocabulary = round_up(model.vocabulary, kVocabularyMultiple),
+          .hidden = model.hidden_size(),
+          .tied_head = model.tied_head,
+          .learning = learning_part(config)};
 }
 
 namespace {
@@ -41,9 +71,10 @@ class LayoutSearch {
       : typed_(typed), facts_(facts), predictor_(predictor), limit_(limit), top_(top) {}
 
   PlanResult run() {
-    const RunConfig config = resolve(neutral_request(typed_), facts_);
+    RunConfig config = resolve(neutral_request(typed_), facts_);
+    choose_trainable(config, config.finetune.adapter);
     PlanResult result;
-    result.model = timed_model(config.shape, config.batch.seq_len);
+    result.model = timed_model(config);
     const std::int64_t T = config.batch.seq_len, sequences = sequences_of_step(T);
     result.tokens_per_step = sequences * T;
     const auto node = static_cast<std::int64_t>(predictor_.machine().ranks_per_node);

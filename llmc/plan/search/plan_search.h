@@ -37,11 +37,11 @@ struct PlanResult {
 PlanResult search_plan(const Request& typed, const RunFacts& facts, StepPredictor& predictor,
                        std::int64_t limit, std::size_t top);
 
-// Bytes that a layout may have per rank: of `gibibytes` of GPU memory, or of the machine's if 0. On a
-// GPU kMemoryReserve stays free.
+// Bytes that a layout may have per rank: of `gibibytes` of GPU memory, or of the machine's if 0. On
+// a GPU kMemoryReserve stays free.
 std::int64_t memory_limit(const Machine& machine, double gibibytes);
 
-// The sizes of a model that decide times.
-TimedModel timed_model(const ModelConfig& config, std::int64_t T);
+// The sizes of a model that decide times, and what of it learns (choose_trainable).
+TimedModel timed_model(const RunConfig& config);
 
 }  // namespace llmc

@@ -9,40 +9,6 @@
 
 namespace llmc {
 
-double TimedModel::block_parameters() const {
-  const double C = static_cast<double>(channels), H = static_cast<double>(hidden);
-  return 4 * C * C + 2 * C * H + 9 * C + H;
-}
-double TimedModel::embedding_parameters() const {
-  return static_cast<double>(vocabulary) * static_cast<double>(channels);
-}
-double TimedModel::parameters() const {
-  const double C = static_cast<double>(channels);
-  return static_cast<double>(layers) * block_parameters() +
-         embedding_parameters() * (tied_head ? 1 : 2) + static_cast<double>(T) * C + 2 * C;
-}
-
-std::string Layout::text() const {
-  std::string text;
-  const auto add = [&](const char* name, int value) {
-    if (value > 1) text += std::string(name) + " " + std::to_string(value) + ", ";
-  };
-  add("tp", tensor);
-  add("pp", pipeline);
-  add("v", chunks);
-  add("dp", data);
-  if (zero > 0) text += "zero " + std::to_string(zero) + ", ";
-  return text + "B " + std::to_string(micro_batch) + " x " + std::to_string(micro_batches);
-}
-
-double step_flops(const TimedModel& model, std::int64_t batch, bool recomputes) {
-  const double C = static_cast<double>(model.channels), L = static_cast<double>(model.layers),
-               T = static_cast<double>(model.T), V = static_cast<double>(model.vocabulary);
-  const double passes = recomputes ? 4 : 3;
-  return 24 * passes * static_cast<double>(batch) * T * L * C * C *
-         (1 + T / (6 * C) + V / (4 * passes * L * C));
-}
-
 double StepPredictor::product(double M, double N, double K) const {
   return machine_.product_start + 2 * M * N * K / (machine_.peak_flops * machine_.product_rate);
 }
@@ -89,7 +55,7 @@ StepPredictor::PassTime StepPredictor::layer_forward(const TimedModel& model,
       product(N, 3 * C / t, C) + product(N, C, C / t) + product(N, H / t, C) + product(N, C, H / t);
   const double copied = software_.copied_values / (layout.sequence_parallel ? t : 1);
   const double bytes = values_bytes(software_.divided_values / t + copied) * N * C;
-  return {{.products = products,
+  return {{.products = products * (1 + model.learning.adapters),
            .attention = scores(model, layout),
            .others = bytes / machine_.memory_bandwidth + machine_.layer_start},
           tensor_sums(model, layout, 2)};
@@ -99,8 +65,13 @@ StepPredictor::PassTime StepPredictor::layer_backward(const TimedModel& model,
                                                       const Layout& layout) const {
   const PassTime forward = layer_forward(model, layout);
   PassTime backward{forward.compute * 2, forward.tensor};
+  // A product of a frozen matrix has no gradient of the matrix.
+  const LearningPart& learning = model.learning;
+  backward.compute.products = forward.compute.products *
+                              (1 + learning.blocks + 2 * learning.adapters) /
+                              (1 + learning.adapters);
   if (layout.recompute == Recompute::full) {
-    backward.compute = forward.compute * 3;
+    backward.compute = backward.compute + forward.compute;
     backward.tensor += tensor_sums(model, layout, software_.recompute_sums);
   }
   if (layout.recompute == Recompute::selective) {
@@ -170,7 +141,7 @@ const SentBytes::OfRank& busiest_of(const SentBytes& sent) {
 double StepPredictor::others_time(const TimedModel& model, const Layout& layout,
                                   const SentBytes* sent) const {
   if (sent == nullptr) {
-    if (layout.pipeline == 1 || !model.tied_head) return 0;
+    if (layout.pipeline == 1 || !model.tied_head || !model.learning.has_embedding) return 0;
     return all_reduce(software_.gradient_bytes * model.embedding_parameters() / layout.tensor, 2,
                       machine_.message_bandwidth);
   }
@@ -192,9 +163,9 @@ StepPredictor::DataTime StepPredictor::data_work(const TimedModel& model, const 
                parameters = (n - 1) / n * rank_parameters(model, layout);
   const double weights = sent != nullptr ? busiest_of(*sent).weights
                                          : rounds.gathers * software_.weight_bytes * parameters;
-  const double gradients = sent != nullptr
-                               ? busiest_of(*sent).gradients
-                               : rounds.reductions * software_.gradient_bytes * parameters;
+  const double gradients = sent != nullptr ? busiest_of(*sent).gradients
+                                           : rounds.reductions * software_.gradient_bytes *
+                                                 parameters * model.learning.all;
   time.gathers = rounds.gathers * start + weights / data_bandwidth(layout);
   time.reductions = rounds.reductions * start + gradients / data_bandwidth(layout);
   return time;
@@ -211,8 +182,10 @@ double StepPredictor::exposed_data(const TimedModel& model, const Layout& layout
   const double before = work.others + work.gathers;
   if (!hides(software_.overlaps_gradients)) return before + work.reductions;
   // The gradient of the embeddings is complete at the end.
-  const double last = work.reductions * model.embedding_parameters() / layout.tensor /
-                      rank_parameters(model, layout);
+  const double last = model.learning.has_embedding
+                          ? work.reductions * model.embedding_parameters() / layout.tensor /
+                                (rank_parameters(model, layout) * model.learning.all)
+                          : 0;
   return before + last + std::max(0.0, work.reductions - last - last_backward);
 }
 
@@ -227,7 +200,8 @@ const OrderedSchedule& StepPredictor::schedule_of(const Layout& layout) {
 }
 
 double StepPredictor::updated_parameters(const TimedModel& model, const Layout& layout) const {
-  return rank_parameters(model, layout) / (layout.zero > 0 ? layout.shard_ranks : 1);
+  return rank_parameters(model, layout) * model.learning.all /
+         (layout.zero > 0 ? layout.shard_ranks : 1);
 }
 
 double StepPredictor::optimizer_time(const TimedModel& model, const Layout& layout) const {
@@ -257,8 +231,10 @@ double StepPredictor::host_time(const TimedModel& model, const Layout& layout, d
 // The mean of all micro-batches.
 double StepPredictor::accumulation(const TimedModel& model, const Layout& layout, double layers,
                                    bool has_head) const {
+  const double blocks =
+      layers * model.block_parameters() * (model.learning.blocks + model.learning.adapters);
   const double parameters =
-      layers * model.block_parameters() + (has_head ? model.embedding_parameters() : 0);
+      blocks + (has_head && model.learning.has_embedding ? model.embedding_parameters() : 0);
   const auto m = static_cast<double>(layout.micro_batches);
   return (m - 1) / m * software_.accumulation_bytes * parameters / layout.tensor /
          machine_.memory_bandwidth;
@@ -269,6 +245,8 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const La
                                                const SentBytes* sent) const {
   const PassTime forward = layer_forward(model, layout), backward = layer_backward(model, layout);
   const ComputeTime head = head_forward(model, layout);
+  ComputeTime head_backward = head * 2;
+  if (!model.learning.has_embedding) head_backward.products = head.products;
   // The sum of the embeddings, and that of the gradient of the head's input.
   const double sum = tensor_sums(model, layout, 1);
   const int stages = layout.pipeline * layout.chunks;
@@ -278,14 +256,19 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const La
     const auto s = static_cast<std::size_t>(stage);
     const auto layers = static_cast<double>(bounds[s + 1] - bounds[s]);
     const bool is_first = stage == 0, is_last = stage + 1 == stages;
-    const PassTime last{.compute = head * (is_last ? 1 : 0)};
-    passes.forward.push_back(forward * layers + last + PassTime{{}, is_first ? sum : 0});
-    passes.backward.push_back(backward * layers + last * 2 + PassTime{{}, is_last ? sum : 0});
-    passes.backward[s].compute.others += accumulation(model, layout, layers, is_last);
+    const auto learning_layers = static_cast<double>(
+        std::max<std::int64_t>(0, bounds[s + 1] - std::max(bounds[s], model.learning.first_layer)));
+    const double times = is_last ? 1 : 0;
+    passes.forward.push_back(forward * layers + PassTime{head * times, is_first ? sum : 0});
+    passes.backward.push_back(backward * learning_layers +
+                              PassTime{head_backward * times, is_last ? sum : 0});
+    passes.backward[s].compute.others += accumulation(model, layout, learning_layers, is_last);
     if (sent != nullptr && layout.tensor > 1) {
       const double starts = 2 * layers * collective_start(layout.tensor);
       passes.forward[s].tensor = starts + sent->forward[s] / tensor_bandwidth(layout);
-      passes.backward[s].tensor = starts + sent->backward[s] / tensor_bandwidth(layout);
+      if (sent->backward[s] > 0) {
+        passes.backward[s].tensor = starts + sent->backward[s] / tensor_bandwidth(layout);
+      }
     }
     PassTime& rank = passes.ranks[static_cast<std::size_t>(stage % layout.pipeline)];
     rank =

@@ -102,8 +102,7 @@ ProfiledStep profile_step(const MeasuredSizes& sizes, Dtype dtype, Exchange& exc
       measured_config(sizes.shape, sizes.B, sizes.shape.context, dtype, kSteps);
   std::vector<ProfiledStep> steps;
   for (const auto& rows : profiled_steps(config, exchange)) steps.push_back(parts_of(rows));
-  ProfiledStep result{.model = timed_model(config.shape, config.batch.seq_len),
-                      .layout = {.micro_batch = sizes.B}};
+  ProfiledStep result{.model = timed_model(config), .layout = {.micro_batch = sizes.B}};
   const auto measured = [&](double& (*part)(ProfiledStep&)) {
     return mean_of_ranks(median(steps, part), exchange);
   };
