@@ -264,11 +264,9 @@ StepPredictor::Passes StepPredictor::passes_of(const TimedModel& model, const La
                               PassTime{head_backward * times, is_last ? sum : 0});
     passes.backward[s].compute.others += accumulation(model, layout, learning_layers, is_last);
     if (sent != nullptr && layout.tensor > 1) {
-      const double starts = 2 * layers * collective_start(layout.tensor);
-      passes.forward[s].tensor = starts + sent->forward[s] / tensor_bandwidth(layout);
-      if (sent->backward[s] > 0) {
-        passes.backward[s].tensor = starts + sent->backward[s] / tensor_bandwidth(layout);
-      }
+      const double start = 2 * collective_start(layout.tensor), rate = tensor_bandwidth(layout);
+      passes.forward[s].tensor = start * layers + sent->forward[s] / rate;
+      passes.backward[s].tensor = start * learning_layers + sent->backward[s] / rate;
     }
     PassTime& rank = passes.ranks[static_cast<std::size_t>(stage % layout.pipeline)];
     rank =
