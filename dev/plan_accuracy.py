@@ -71,7 +71,7 @@ def predicted(arguments, ranks, words, machine, folder):
     """The row of --plan with all flags of the layout typed."""
     out = Path(folder) / "plan.json"
     typed = [*words, "--recompute", "none", *([] if ranks == 1 or "--zero" in words else ["--zero", 0])]
-    for flag in ("--tp", "--pp"):
+    for flag in ("--tp", "--pp", *(["--pp-chunks"] if "--pp" in words else [])):
         typed += [] if flag in words else [flag, 1]
     if "--tp" in words and "--sequence-parallel" not in words:
         typed += ["--sequence-parallel=false"]

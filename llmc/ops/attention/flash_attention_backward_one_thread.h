@@ -6,8 +6,9 @@
 // to dQ of all queries in memory of the block. Passes (one_thread_tiles.h) of P and dS above the
 // diagonal are neither computed nor read.
 //
-// With more threads than heads, heads are divided: a block computes dK and dV of a tile of keys, or
-// dQ of a tile of queries. These are seven products, whose sums have the same order and bits.
+// If that takes less time, as with more threads than heads, heads are divided: a block computes dK
+// and dV of a tile of keys, or dQ of a tile of queries. These are seven products, whose sums have
+// the same order and bits.
 #pragma once
 
 #include <cstdint>
