@@ -19,6 +19,11 @@ namespace llmc {
 // what other programs on the GPU use.
 inline constexpr std::int64_t kMemoryReserve = std::int64_t{2} << 30;
 
+// The bytes of --gpu-memory.
+inline std::int64_t bytes_of_gibibytes(double gibibytes) {
+  return static_cast<std::int64_t>(gibibytes * (1 << 30));
+}
+
 // The largest power of two up to 64 for which bytes_of(B) is at most `total_memory` minus the
 // reserve; at least 1. `tokens` are those of B = 1 on all data ranks. If the tokens of a step are
 // given, B * tokens divides them if any B does.

@@ -210,10 +210,6 @@ std::string plan_text(const RunConfig& config) {
   return text + traffic_text(config, planned_traffic(config));
 }
 
-std::int64_t bytes_of_gibibytes(double gibibytes) {
-  return static_cast<std::int64_t>(gibibytes * (1 << 30));
-}
-
 // How to make a run fit into `free_bytes` per rank.
 std::string fitting_settings(const RunConfig& config, std::int64_t free_bytes) {
   return fit_hint({.dtype = config.precision.dtype,

@@ -15,9 +15,9 @@
 namespace llmc {
 
 std::int64_t memory_limit(const Machine& machine, double gibibytes) {
-  const bool is_gpu = gibibytes > 0 || machine.host_bandwidth > 0;
-  const double bytes = gibibytes > 0 ? gibibytes * (1 << 30) : machine.memory;
-  return static_cast<std::int64_t>(bytes) - (is_gpu ? kMemoryReserve : 0);
+  if (gibibytes > 0) return bytes_of_gibibytes(gibibytes) - kMemoryReserve;
+  return static_cast<std::int64_t>(machine.memory) -
+         (machine.host_bandwidth > 0 ? kMemoryReserve : 0);
 }
 
 namespace {
