@@ -119,6 +119,10 @@ double StepPredictor::rank_parameters(const TimedModel& model, const Layout& lay
   return (layers * model.block_parameters() + model.embedding_parameters()) / layout.tensor;
 }
 
+double StepPredictor::learning_parameters(const TimedModel& model, const Layout& layout) const {
+  return rank_parameters(model, layout) * model.learning.all;
+}
+
 namespace {
 
 // How often a step gathers all weights and divides all gradients among data ranks.
@@ -184,7 +188,7 @@ double StepPredictor::exposed_data(const TimedModel& model, const Layout& layout
   // The gradient of the embeddings is complete at the end.
   const double last = model.learning.has_embedding
                           ? work.reductions * model.embedding_parameters() / layout.tensor /
-                                (rank_parameters(model, layout) * model.learning.all)
+                                learning_parameters(model, layout)
                           : 0;
   return before + last + std::max(0.0, work.reductions - last - last_backward);
 }
@@ -200,8 +204,7 @@ const OrderedSchedule& StepPredictor::schedule_of(const Layout& layout) {
 }
 
 double StepPredictor::updated_parameters(const TimedModel& model, const Layout& layout) const {
-  return rank_parameters(model, layout) * model.learning.all /
-         (layout.zero > 0 ? layout.shard_ranks : 1);
+  return learning_parameters(model, layout) / (layout.zero > 0 ? layout.shard_ranks : 1);
 }
 
 double StepPredictor::optimizer_time(const TimedModel& model, const Layout& layout) const {

@@ -139,6 +139,7 @@ class StepPredictor {
                    const SentBytes* sent) const;
   double updated_parameters(const TimedModel& model, const Layout& layout) const;
   double rank_parameters(const TimedModel& model, const Layout& layout) const;
+  double learning_parameters(const TimedModel& model, const Layout& layout) const;
 
   const OrderedSchedule& schedule_of(const Layout& layout);
 
