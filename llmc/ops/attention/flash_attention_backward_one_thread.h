@@ -107,7 +107,7 @@ class OneThreadBackward {
   template <bool kAddsToQueries>
   __device__ void differentiate_keys(int k0) {
     typename Tiling::KeySums dk, dv;
-    load_keys(k0);
+    load_keys<kAddsToQueries>(k0);
     for (int q0 = k0; q0 < T_ && is_seen(q0, k0); q0 += kQueries) {
       load_queries(q0);
       compute_scores(q0, k0);
@@ -127,7 +127,7 @@ class OneThreadBackward {
     load_queries(q0);
     for (int k0 = 0; k0 <= q0; k0 += kKeys) {
       if (!is_seen(q0, k0)) continue;
-      load_keys(k0);
+      load_keys<true>(k0);
       compute_scores(q0, k0);
       add_to_queries(q0, k0);
     }
@@ -168,10 +168,13 @@ class OneThreadBackward {
     }
   }
 
+  template <bool kAddsToQueries>
   __device__ void load_keys(int k0) {
     load_word_columns<E>(keys_, rows(head_.qkv + C_, stride_, k0));
     load_word_columns<E>(values_, rows(head_.qkv + 2 * C_, stride_, k0));
-    load_word_steps<E>(key_steps_, rows(head_.qkv + C_, stride_, k0));
+    if constexpr (kAddsToQueries) {
+      load_word_steps<E>(key_steps_, rows(head_.qkv + C_, stride_, k0));
+    }
   }
 
   __device__ void load_queries(int q0) {
